@@ -251,13 +251,13 @@ def size_or_dynamic(text: str) -> tuple[int, int] | str:
     return image_size(text)
 
 
-def colour_triple(text: str) -> tuple[float, float, float]:
-    """Read ``R,G,B`` as three numbers."""
+def channel_numbers(text: str) -> tuple[float, ...]:
+    """Read ``R,G,B``, or a number for each channel of other images."""
     try:
-        red, green, blue = map(float, text.split(","))
+        return tuple(float(number) for number in text.split(","))
     except ValueError:
-        raise ArgumentTypeError(f"'{text}' is not R,G,B, e.g. 0.485,0.456,0.406") from None
-    return red, green, blue
+        message = f"'{text}' is not a number for each channel, e.g. 0.485,0.456,0.406"
+        raise ArgumentTypeError(message) from None
 
 
 def by_name(
@@ -343,7 +343,7 @@ FolderOrUrl = Annotated[PathLike, "folder", "url"]
 File = Annotated[PathLike, "file"]
 Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
-Triple = Annotated[tuple[float, float, float], colour_triple]
+ChannelNumbers = Annotated[tuple[float, ...], channel_numbers]
 ScoreRanges = Annotated[
     Mapping[str, tuple[float, float]],
     partial(by_name, read=_ends, form="SCORE=LOW:HIGH, e.g. epistemic=0:0.05"),
@@ -713,8 +713,10 @@ class ImportOptions(Options):
             (cityscapes, ...), the CSV file of a label map, or the names of the classes
         drop_classes (A,B,...): outputs of the network that are not classes, e.g. void: names from
             --classes, or numbers counted from 0
-        mean (R,G,B): mean of the input normalisation, for images in 0..1
-        std (R,G,B): standard deviation of the input normalisation, for images in 0..1
+        mean (R,G,B): mean of the input normalisation, for images in 0..1, a number for each channel
+            of the network's images
+        std (R,G,B): standard deviation of the input normalisation, for images in 0..1, a number for
+            each channel
         size (HxW): height and width to which frames are resized for the network; a frame of another
             aspect ratio keeps its ratio
         arguments (NAME=VALUE,...): arguments of the function that builds the network; a value is
@@ -729,8 +731,8 @@ class ImportOptions(Options):
     weights_key: str | None = None
     classes: str | None = option(None, flags=("--classes", "--label-map"))
     drop_classes: str | None = None
-    mean: Triple | None = None
-    std: Triple | None = None
+    mean: ChannelNumbers | None = None
+    std: ChannelNumbers | None = None
     size: Size | None = None
     arguments: Annotated[
         Mapping[str, Any],

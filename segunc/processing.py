@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from segunc.data.images import Image
+from segunc.data.images import AnyImage
 from segunc.frames.source import Frame
 from segunc.maps.encoding import Array
 from segunc.maps.store import Maps
@@ -79,7 +79,7 @@ class FrameProcess:
             return fault_of(error, frame.image)
         return maps() if maps.copied is None else maps
 
-    def _start(self, image: Image) -> _MapsOnTheirWay:
+    def _start(self, image: AnyImage) -> _MapsOnTheirWay:
         """Sample a frame, and begin to copy its maps to the host."""
         device = self.sampler.device
         on_gpu = device.type == "cuda"

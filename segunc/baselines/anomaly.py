@@ -443,7 +443,14 @@ def _measure_chosen(run: FitRun[Anomaly], draws: int) -> MeasuredParts:
 
     The choice looks at few frames, so that draws of the posterior are made for all frames only if
     they are chosen.
+
+    Raises:
+        InputError: the network takes other images than those in colour, into which no objects are
+            pasted.
     """
+    run.model.network.description.check_colour(
+        "the choice of anomaly.parts", hint="name the parts: --anomaly.parts entropy,knn"
+    )
     drivable = _drivable_classes(run)
     names = (*partners(run.model), KNN)
     candidate_sums(names[:-1], run.settings.weights)  # checks the weights before the work

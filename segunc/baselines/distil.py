@@ -35,6 +35,7 @@ from segunc.core.bounds import (
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import plain_record
 from segunc.core.progress import ConsoleProgress
+from segunc.data.channels import shown_colours
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
 from segunc.frames.sources import open_source
@@ -95,7 +96,8 @@ class LogitLayer:
     def __init__(self, network: SegmentationNetwork) -> None:
         self.network = network
         hint = "distil a network that ends in one"
-        images = torch.zeros(1, 3, 64, 64, device=next(network.parameters()).device)
+        device = next(network.parameters()).device
+        images = torch.zeros(1, network.description.channels, 64, 64, device=device)
         called, expected = self._called_layers(images)
         name = type(network.body).__name__
         if not called:
@@ -485,7 +487,7 @@ def frames_to_learn(run: FitRun[Student]) -> Iterator[tuple[str, Image]]:
     for frame in source.frames(lambda index, _: index not in chosen):
         if frame.image is None:
             raise InputError(f"a frame cannot be read: {frame.error}")
-        yield frame.name, frame.image
+        yield frame.name, shown_colours(frame.image)
 
 
 class Teacher:
@@ -583,6 +585,7 @@ def distil(run: FitRun[Student]) -> Model:
     settings = run.settings
     teacher = run.model
     start = time.perf_counter()
+    teacher.network.description.check_colour("a student", hint="take the model itself")
     if isinstance(getattr(teacher.posterior, "inner", teacher.posterior), StudentPosterior):
         raise InputError(
             "the model is a student, which cannot be a teacher",

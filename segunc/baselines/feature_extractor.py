@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from segunc.core.errors import InputError, one_line
-from segunc.networks.network import SegmentationNetwork
+from segunc.networks.network import SegmentationNetwork, channels_of
 
 # Exactly these classes are folded: a class derived from them may do anything. timm's has dropout
 # and an activation after the affine map.
@@ -256,7 +256,8 @@ def deepest_layer(network: nn.Module, encoder: nn.Module) -> str:
     def keep(module: nn.Module, inputs: Any, output: Any) -> None:
         outputs.append((names[module], output))
 
-    images = torch.zeros(1, 3, 64, 64, device=next(encoder.parameters()).device)
+    device = next(encoder.parameters()).device
+    images = torch.zeros(1, channels_of(network), 64, 64, device=device)
     with hooked(encoder.modules(), keep), torch.inference_mode():
         last = encoder.eval()(images)[-1]
     makers = [name for name, output in outputs if output is last]

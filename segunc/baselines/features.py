@@ -417,7 +417,7 @@ class TrainingFeatures:
         return list(bank.frames)
 
     def _as_seen(self, frame: SeenFrame) -> tuple[Tensor, Tensor]:
-        """Return image ``[1, 3, h, w]`` and labels ``[h, w]`` at the size that the encoder sees."""
+        """Return image ``[1, K, h, w]`` and labels ``[h, w]`` at the size that the encoder sees."""
         if self.settings.resolution == "frame":
             image = network_input([frame.original]).to(frame.image.device)
             return image, torch.from_numpy(frame.original_labels)
@@ -451,7 +451,7 @@ class TrainingFeatures:
         """Take a frame.
 
         Args:
-            image: ``[1, 3, h, w]`` in 0..1, as the encoder sees it.
+            image: ``[1, K, h, w]`` in 0..1, as the encoder sees it.
             labels: train ids ``[h, w]``.
             frame: its number.
         """
@@ -493,7 +493,16 @@ def _stored_encoder(encoder: nn.Module) -> dict[str, Tensor]:
 def _open_encoder(
     network: SegmentationNetwork, settings: FeatureDensity, say: Say
 ) -> tuple[nn.Module, str]:
-    """Return the module that makes the features, and the name of its deepest layer."""
+    """Return the module that makes the features, and the name of its deepest layer.
+
+    Raises:
+        InputError: the network takes other images than those in colour, and features of a second
+            encoder or of corrupted frames are wanted; or there are no weights.
+    """
+    if settings.encoder != OWN or settings.extend == PACKAGED:
+        network.description.check_colour("a second encoder")
+    if settings.corruptions:
+        network.description.check_colour("a corruption")
     if settings.extend == PACKAGED:
         packaged = PackagedBank.load().open_encoder(settings.weights, "--features.weights")
         return packaged, packaged.deepest
@@ -582,6 +591,10 @@ def attach_packaged_bank(run: FitRun[Any], weights: str | None, setting: str) ->
     Raises:
         InputError: no weights are found, or they are others than those of the bank.
     """
+    run.model.network.description.check_colour(
+        "the second encoder of the packaged bank",
+        hint="fit features of the network itself first: --method features",
+    )
     packaged = PackagedBank.load()
     encoder = packaged.open_encoder(weights, setting)
     content = save({**packaged.tensors(), **_stored_encoder(encoder)})

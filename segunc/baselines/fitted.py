@@ -14,7 +14,8 @@ from torch import Tensor
 from segunc.core.progress import ConsoleProgress
 from segunc.core.registry import Registry
 from segunc.data.corruptions import Corruption
-from segunc.data.images import Image, Labels, resize_nearest
+from segunc.data.images import AnyImage, Image, Labels, resize_nearest
+from segunc.networks.description import COLOUR
 from segunc.networks.network import inference_size
 from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.model import Model
@@ -33,7 +34,12 @@ FRAMES: Registry[Callable[..., Any]] = Registry(
 def frames_of(run: FitRun[Any]) -> Any:
     """Return the frames to fit on: the ``images`` of the settings, or else the data of the run."""
     images = getattr(run.settings, "images", None)
-    return FRAMES["images"](images) if images else run.data
+    if not images:
+        return run.data
+    channels = run.model.network.description.channels
+    # Packages that open frames of their own take no channels.
+    other_channels = {} if channels == COLOUR else {"channels": channels}
+    return FRAMES["images"](images, **other_channels)
 
 
 def frames_compared(model: Model, fold: Any) -> set[str] | None:
@@ -55,9 +61,9 @@ class SeenFrame(NamedTuple):
 
     number: int  # in its split
     name: str  # of its file, or one that its content decides
-    image: Tensor  # float32 [1, 3, h, w] in 0..1, on the network's device
+    image: Tensor  # float32 [1, K, h, w] in 0..1, on the network's device
     labels: Labels  # train ids uint8 [h, w], 255 ignored
-    original: Image  # RGB [H, W, 3], the frame at its own size: uint8, or float32 in 0..1
+    original: AnyImage  # [H, W, K], the frame at its own size: uint8, or float32 in 0..1
     original_labels: Labels  # train ids uint8 [H, W], 255 ignored
 
 

@@ -13,11 +13,12 @@ from typing import ClassVar
 import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
+from segunc.data.channels import COLOUR, load_frame
 from segunc.data.datasets import dataset_entry, is_data_set, name_and_folder
 from segunc.data.entries import Sample
 from segunc.data.frame_names import frame_name
 from segunc.data.image_files import list_images
-from segunc.data.images import Image, Labels, load_image
+from segunc.data.images import AnyImage, Labels
 from segunc.data.labels import UNKNOWN, label_values
 from segunc.data.layouts import find_labels, without_labels
 from segunc.data.masks import BINARY, AnomalyEncoding
@@ -32,6 +33,7 @@ class RoadFrames:
     samples: Sequence[Sample]
     encoding: AnomalyEncoding = BINARY
     held_out: str | None = None
+    channels: int = COLOUR
     size: ClassVar[None] = None
     validation: ClassVar[str] = "leave-frame-out"
 
@@ -48,12 +50,12 @@ class RoadFrames:
     def folds(self) -> list[RoadFrames]:
         return [replace(self, held_out=sample.name) for sample in self.samples]
 
-    def read(self, index: int) -> tuple[Image, Labels]:
-        """Return an image RGB uint8 ``[H, W, 3]`` and uint8 ``[H, W]``: 0 normal, 254 anomaly, 255
+    def read(self, index: int) -> tuple[AnyImage, Labels]:
+        """Return an image ``[H, W, K]`` and uint8 ``[H, W]``: 0 normal, 254 anomaly, 255
         ignored.
         """
         sample = self.samples[index]
-        image = load_image(sample.image, strict=True)
+        image = load_frame(sample.image, self.channels, strict=True)
         mask = sample.anomaly
         if mask is None:
             return image, np.zeros(image.shape[:2], np.uint8)
@@ -65,16 +67,16 @@ class RoadFrames:
         return image, np.where(anomaly == 1, np.uint8(UNKNOWN), anomaly)
 
 
-def open_images(place: str) -> RoadFrames:
+def open_images(place: str, channels: int = COLOUR) -> RoadFrames:
     """Return the images of ``FOLDER`` with their anomaly labels, if any, or those of the data set
-    in ``DATASET:FOLDER``.
+    in ``DATASET:FOLDER``, for a network of so many channels.
 
     Raises:
         InputError: the data set has no anomaly labels, or the only image holds an anomaly.
     """
     named = name_and_folder(place)
     if named is not None and is_data_set(named[0]):
-        return _images_of_data_set(named[0], Path(named[1]))
+        return _images_of_data_set(named[0], Path(named[1]), channels)
     folder = Path(place)
     images = {}
     for path in without_labels(folder, list_images(folder)):
@@ -90,10 +92,10 @@ def open_images(place: str) -> RoadFrames:
             hint="give a frame without one, or more frames",
         )
     samples = [Sample(name, path, None, masks.get(name)) for name, path in images.items()]
-    return RoadFrames(samples)
+    return RoadFrames(samples, channels=channels)
 
 
-def _images_of_data_set(name: str, folder: Path) -> RoadFrames:
+def _images_of_data_set(name: str, folder: Path, channels: int) -> RoadFrames:
     entry = dataset_entry(name)
     encoding = entry.anomaly_encoding
     if encoding is None:
@@ -101,7 +103,8 @@ def _images_of_data_set(name: str, folder: Path) -> RoadFrames:
             f"data set {name} has no anomaly labels",
             hint="name one that has, or the folder alone",
         )
-    return RoadFrames(entry.samples(folder, entry.usual_split(folder)), encoding)
+    samples = entry.samples(folder, entry.usual_split(folder))
+    return RoadFrames(samples, encoding, channels=channels)
 
 
 def _labels_beside(folder: Path) -> Path | None:

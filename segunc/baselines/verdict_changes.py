@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from segunc.baselines.verdict_features import JudgedFrame, JudgedRun, images_of, pixels_of
 from segunc.core.progress import ConsoleProgress
-from segunc.data.images import Image
+from segunc.data.channels import shown_colours
+from segunc.data.images import AnyImage
 from segunc.decisions.flags import SMALLEST_REGION
 from segunc.gallery.change_page import ChangedAlarm, Changes, draw_change, write_change_page
 from segunc.gallery.colours import page_ranges
@@ -138,9 +139,9 @@ class _Comparison:
         )
 
     def of_frame(
-        self, name: str, image: Image, judged: JudgedFrame | None
+        self, name: str, image: AnyImage, judged: JudgedFrame | None
     ) -> Iterator[ChangedAlarm]:
-        """Yield the alarms of a frame, of its image RGB uint8 ``[H, W, 3]``."""
+        """Yield the alarms of a frame, of its image ``[H, W, K]``."""
         before = self.reader.read(name, self.score)
         sampled = sample_frames(self.sampler, [image], size=self.size)
         after = _as_stored(self.reader, self.score, sampled.scores[self.score][0].cpu().numpy())
@@ -149,7 +150,8 @@ class _Comparison:
         for alarm in _alarms(before, self.threshold):
             picture = b""
             if self.shown is not None:
-                picture = draw_change(alarm.box, image, before, after, self.shown)
+                colours = shown_colours(image)
+                picture = draw_change(alarm.box, colours, before, after, self.shown)
             yield ChangedAlarm(
                 frame=name,
                 verdict=_verdict_on(alarm, verdicts),

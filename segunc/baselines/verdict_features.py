@@ -24,7 +24,7 @@ from segunc.core.device import full_float32
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
 from segunc.data.frame_names import composed
-from segunc.data.images import Image
+from segunc.data.images import AnyImage
 from segunc.data.labels import IGNORE
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_images, open_maps
@@ -202,7 +202,7 @@ def _by_frame(
 
 def images_of(
     reader: MapsReader, names: Sequence[str], images: str | None
-) -> Iterator[tuple[str, Image]]:
+) -> Iterator[tuple[str, AnyImage]]:
     """Yield frames of a run with their images, one image in memory at a time.
 
     Args:
@@ -461,7 +461,7 @@ class BankGrowth:
 
     @torch.inference_mode()
     @full_float32()
-    def take(self, frame: JudgedFrame, image: Image) -> None:
+    def take(self, frame: JudgedFrame, image: AnyImage) -> None:
         """Take the judged regions of a frame.
 
         Raises:
@@ -488,8 +488,8 @@ class BankGrowth:
             enter = (seen.places_with(false_pixels) & ~stay_out).flatten()
             grown.add(seen.features[enter], number, seen.centres(shape)[enter])
 
-    def _seen(self, image: Image) -> list[SeenMap]:
-        """Return the feature maps of an image RGB uint8 ``[H, W, 3]``."""
+    def _seen(self, image: AnyImage) -> list[SeenMap]:
+        """Return the feature maps of an image ``[H, W, K]``."""
         height, width = image.shape[:2]
         size = None
         if not self.before.whole:

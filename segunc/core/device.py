@@ -46,11 +46,13 @@ for a pass of EfficientNet-Lite0 (share .057) with AMX, 3.1 of ResNet-18 (.003).
 """
 
 
-def choose_precision(text: str, device: torch.device, network: nn.Module) -> Precision:
+def choose_precision(
+    text: str, device: torch.device, network: nn.Module, channels: int = 3
+) -> Precision:
     """Return the precision that was asked for.
 
     ``auto`` is bfloat16 if the hardware multiplies it. A CPU computes in float32 above
-    :data:`MAX_DEPTHWISE_SHARE`.
+    :data:`MAX_DEPTHWISE_SHARE`. The network takes images of so many ``channels``.
     """
     if text != "auto":
         return "float32" if text == "float32" else "bfloat16"
@@ -61,16 +63,17 @@ def choose_precision(text: str, device: torch.device, network: nn.Module) -> Pre
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
     is_native = any(word in limit for word in ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL"))
     is_capable = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-    if is_native and is_capable and depthwise_share(network) <= MAX_DEPTHWISE_SHARE:
+    if is_native and is_capable and depthwise_share(network, channels) <= MAX_DEPTHWISE_SHARE:
         return "bfloat16"
     return "float32"
 
 
 @torch.no_grad()
-def depthwise_share(network: nn.Module) -> float:
+def depthwise_share(network: nn.Module, channels: int = 3) -> float:
     """Return the share of depthwise convolutions in all multiply-adds, 0..1.
 
-    The multiply-adds are those of convolutions and linear layers on a small image.
+    The multiply-adds are those of convolutions and linear layers on a small image of so many
+    ``channels``.
     """
 
     def is_depthwise(layer: nn.Module) -> bool:
@@ -88,7 +91,7 @@ def depthwise_share(network: nn.Module) -> float:
     hooks = [layer.register_forward_hook(count) for layer in layers]
     try:
         with eval_mode([network]):
-            network(torch.zeros(1, 3, 128, 128))
+            network(torch.zeros(1, channels, 128, 128))
     finally:
         for hook in hooks:
             hook.remove()

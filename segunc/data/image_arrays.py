@@ -21,6 +21,7 @@ from PIL import Image as PilImage, ImageOps
 from torch import Tensor
 
 from segunc.core.errors import InputError
+from segunc.data.channels import COLOUR, RANGE_ROUNDING, SCALES, shares_of
 from segunc.data.images import AnyImage
 
 ImageLike: TypeAlias = npt.NDArray[Any] | Tensor | PilImage.Image
@@ -28,21 +29,16 @@ ImageLike: TypeAlias = npt.NDArray[Any] | Tensor | PilImage.Image
 ValueRange: TypeAlias = tuple[float, float]
 """The values of black and of white."""
 
-RANGES: Mapping[str, ValueRange] = {"uint8": (0, 255), "uint16": (0, 65535)}
+RANGES: Mapping[str, ValueRange] = {name: (0, white) for name, white in SCALES.items()}
 """Of whole numbers whose type says it."""
 UNIT_RANGE: ValueRange = (0, 1)
 """Of floats whose range nobody states."""
-RANGE_ROUNDING = 1e-5
-"""Share of its range by which rounding may put a value outside; such values are clipped."""
 NEARLY_BLACK = 1 / 255
 """Share of its range that an image is expected to pass."""
 _RGB_MODES = ("RGB", "RGBA", "RGBX", "P", "PA")
 _GREY_MODES = ("1", "L", "LA")
 _DEEP_MODES = ("I;16", "I;16L", "I;16B", "I;16N", "I", "F")
-_FORMS = {
-    True: "[3, H, W], [N, 3, H, W], or 1 channel for grey",
-    False: "[H, W, 3], [N, H, W, 3], or grey [H, W]",
-}
+_COLOUR_FORMS = "[H, W, 3], [N, H, W, 3], or grey [H, W]"
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,8 @@ class ImageBatch:
     """Images as networks are given them.
 
     Attributes:
-        images: RGB, each uint8 ``[H, W, 3]`` or float32 in 0..1; copies of what was given.
+        images: each uint8 ``[H, W, K]`` or float32 in 0..1, K the channels of the network; copies
+            of what was given.
         several: whether a batch or a list was given, though it may hold one image.
         notes: what a user should know of the values.
     """
@@ -67,21 +64,39 @@ class _Array(NamedTuple):
         values: of any type, ``[H, W]``, or with an axis of channels, or with one of images, too.
         channels_first: whether channels stand before rows and columns.
         name: what it is called in messages.
+        network_channels: how many channels the network takes.
     """
 
     values: npt.NDArray[Any]
     channels_first: bool
     name: str
+    network_channels: int = COLOUR
+
+    @property
+    def forms(self) -> str:
+        """The shapes that images may have, in words."""
+        count = self.network_channels
+        if self.channels_first:
+            forms = f"[{count}, H, W], [N, {count}, H, W]"
+        else:
+            forms = f"[H, W, {count}], [N, H, W, {count}]"
+        if count == 1:
+            return f"[H, W], {forms}"
+        if count == COLOUR:
+            return f"{forms}, or 1 channel for grey" if self.channels_first else _COLOUR_FORMS
+        return forms
 
 
 def read_images(
-    image: ImageLike | Sequence[ImageLike], value_range: ValueRange | None = None
+    image: ImageLike | Sequence[ImageLike],
+    value_range: ValueRange | None = None,
+    channels: int = COLOUR,
 ) -> ImageBatch:
     """Return one image, a batch or a list of images as networks are given them.
 
-    Grey images are repeated over the three channels. Whole numbers of a type with a range and
-    floats of which every value is k / 255 become uint8, which loses nothing. Other values stay
-    float32: nothing is rounded to 8 bits.
+    For a network of three channels, grey images are repeated over them. Whole numbers of a type
+    with a range and floats of which every value is k / 255 become uint8, which loses nothing. Other
+    values stay float32: nothing is rounded to 8 bits.
 
     Args:
         image: a NumPy array ``[H, W, 3]``, ``[H, W]`` (grey) or ``[N, H, W, 3]``; a torch tensor on
@@ -90,6 +105,8 @@ def read_images(
             channel is dropped); or a list of these, whose sizes may differ.
         value_range: the values of black and white. None takes that of the type: uint8 0..255,
             uint16 0..65535, floats 0..1.
+        channels: K of the network. Unless it is 3, images have exactly K channels instead of 3; a
+            PIL image in RGBA has four.
 
     Raises:
         InputError: another container, type, order of axes or number of channels, an image without
@@ -97,7 +114,7 @@ def read_images(
     """
     check_value_range(value_range)
     if not isinstance(image, (list, tuple)):
-        array = _array(image, "image")
+        array = _array(image, "image", channels)
         return _batch(array, value_range, several=array.values.ndim == 4)
     if not image:
         raise InputError(
@@ -106,7 +123,7 @@ def read_images(
     images: list[AnyImage] = []
     notes: list[str] = []
     for number, entry in enumerate(image):
-        array = _array(entry, f"image[{number}]")
+        array = _array(entry, f"image[{number}]", channels)
         if array.values.ndim == 4:
             raise InputError(
                 f"image[{number}] of the list is a batch of shape {array.values.shape}",
@@ -142,27 +159,27 @@ def _batch(array: _Array, value_range: ValueRange | None, *, several: bool) -> I
     for number, values in enumerate(pixels):
         name = f"{array.name}[{number}]" if array.values.ndim == 4 else array.name
         shares, note = _shares(values, value_range, name)
-        images.append(_of_three_channels(shares))
+        images.append(_of_channels(shares, array.network_channels))
         if note:
             notes.append(note)
     return ImageBatch(tuple(images), several, tuple(notes))
 
 
-def _of_three_channels(image: AnyImage) -> AnyImage:
-    """Return an image of 3 channels in one piece of memory; grey is repeated."""
-    three: Any = np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image
-    contiguous: AnyImage = np.ascontiguousarray(three)
+def _of_channels(image: AnyImage, channels: int) -> AnyImage:
+    """Return an image of so many channels in one piece of memory; grey is repeated."""
+    whole: Any = np.repeat(image, channels, axis=2) if image.shape[2] == 1 else image
+    contiguous: AnyImage = np.ascontiguousarray(whole)
     return contiguous
 
 
-def _array(image: object, name: str) -> _Array:
+def _array(image: object, name: str, channels: int) -> _Array:
     """Return what a container holds; InputError for another container."""
     if isinstance(image, Tensor):
-        return _Array(_of_tensor(image, name), True, name)
+        return _Array(_of_tensor(image, name), True, name, channels)
     if isinstance(image, PilImage.Image):
-        return _Array(_of_pil(image, name), False, name)
+        return _Array(_of_pil(image, name, channels), False, name, channels)
     if isinstance(image, np.ndarray) and not isinstance(image, np.ma.MaskedArray):
-        return _Array(image, False, name)
+        return _Array(image, False, name, channels)
     hint = f"numpy.asarray({name})"
     if isinstance(image, np.ma.MaskedArray):
         hint = f"{name}.filled(0), with the value that masked pixels are to have"
@@ -193,7 +210,7 @@ def _of_tensor(image: Tensor, name: str) -> npt.NDArray[Any]:
     return np.asarray(values.resolve_conj().resolve_neg().numpy())
 
 
-def _of_pil(image: PilImage.Image, name: str) -> npt.NDArray[Any]:
+def _of_pil(image: PilImage.Image, name: str, channels: int) -> npt.NDArray[Any]:
     """Return the pixels of a PIL image as :func:`segunc.data.images.read_image` reads its file,
     except that values of 16 bits are whole.
     """
@@ -203,6 +220,8 @@ def _of_pil(image: PilImage.Image, name: str) -> npt.NDArray[Any]:
         )
     try:
         upright = ImageOps.exif_transpose(image)
+        if upright.mode == "RGBA" and channels == len("RGBA"):
+            return np.asarray(upright)
         if upright.mode in _RGB_MODES:
             return np.asarray(upright.convert("RGB"))
         if upright.mode in _GREY_MODES:
@@ -237,27 +256,34 @@ def _check_type(array: _Array, value_range: ValueRange | None) -> None:
 
 
 def _channels_last(array: _Array) -> npt.NDArray[Any]:
-    """Return the images of an array, ``[N, H, W, C]`` with 1 or 3 channels."""
+    """Return the images of an array, ``[N, H, W, K]``: K channels of the network, or 1 of a grey
+    image for a network of 3.
+    """
     values = array.values
-    if values.ndim == 2:
+    allowed = _allowed(array)
+    if values.ndim == 2 and 1 in allowed:
         pixels = values[None, :, :, None]
     elif values.ndim in (3, 4):
         axis = values.ndim - 3 if array.channels_first else values.ndim - 1
-        if values.shape[axis] not in (1, 3):
+        if values.shape[axis] not in allowed:
             raise _fault_of_axes(array, axis)
         pixels = np.moveaxis(values, axis, -1)
         pixels = pixels if values.ndim == 4 else pixels[None]
     else:
-        raise InputError(
-            f"{array.name} has the shape {values.shape}; images are {_FORMS[array.channels_first]}"
-        )
+        raise InputError(f"{array.name} has the shape {values.shape}; images are {array.forms}")
     if pixels.size == 0:
         raise InputError(f"{array.name} has the shape {values.shape}, which holds no pixel")
     return pixels
 
 
+def _allowed(array: _Array) -> tuple[int, ...]:
+    """Return the numbers of channels that an array may have."""
+    return (1, COLOUR) if array.network_channels == COLOUR else (array.network_channels,)
+
+
 def _fault_of_axes(array: _Array, axis: int) -> InputError:
-    """Return what is wrong with the shape of an array whose axis of channels has neither 1 nor 3.
+    """Return what is wrong with the shape of an array whose axis of channels has another length
+    than one of :func:`_allowed`.
 
     Args:
         array: of three or four axes.
@@ -270,7 +296,8 @@ def _fault_of_axes(array: _Array, axis: int) -> InputError:
     first = len(shape) - 3
     last = len(shape) - 1
     other = last if array.channels_first else first
-    if shape[other] in (1, 3):
+    allowed = _allowed(array)
+    if shape[other] in allowed:
         order = [*range(first), first + 1, first + 2, first]
         if array.channels_first:
             order = [*range(first), last, first, first + 1]
@@ -280,7 +307,13 @@ def _fault_of_axes(array: _Array, axis: int) -> InputError:
             hint=f"image.{function}({', '.join(map(str, order))})",
         )
     channels = shape[axis]
-    hint = f"images are {_FORMS[array.channels_first]}"
+    hint = f"images are {array.forms}"
+    if array.network_channels != COLOUR:
+        return InputError(
+            f"{array.name} has the shape {shape}, so {channels} channels, and the network takes "
+            f"{array.network_channels}; {container}",
+            hint=hint,
+        )
     if channels == 4:
         three = "[..., :3, :, :]" if array.channels_first else "[..., :3]"
         hint = f"image{three} drops the alpha channel"
@@ -323,25 +356,7 @@ def _shares(
     note = _note(name, values.dtype, (lowest, highest), (low, high))
     if values.dtype == np.uint8 and (low, high) == (0, 255):
         return values.astype(np.uint8), note
-    shares: npt.NDArray[Any] = values
-    if (low, high) != UNIT_RANGE:
-        shares = (values.astype(np.float64) - low) / span
-    floats = np.clip(shares, 0, 1).astype(np.float32)
-    # Most images of floats differ in a few of their pixels already.
-    if not _are_codes(floats[::16, ::16]) or not _are_codes(floats):
-        return floats, note
-    return _codes(floats), note
-
-
-def _codes(floats: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Return the nearest k of k / 255."""
-    codes: npt.NDArray[np.uint8] = np.rint(floats * np.float32(255)).astype(np.uint8)
-    return codes
-
-
-def _are_codes(floats: npt.NDArray[np.float32]) -> bool:
-    """Return whether every value is one of k / 255."""
-    return np.array_equal(_codes(floats).astype(np.float32) / np.float32(255), floats)
+    return shares_of(values, low, high), note
 
 
 def _fault_of_range(

@@ -8,6 +8,8 @@ from segunc.core.errors import InputError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 """File name endings that are read as images (any case)."""
+ARRAY_SUFFIXES = (".npy",)
+"""Endings of arrays ``[H, W, K]``, which are images of other than three channels (any case)."""
 LOSSY_SUFFIXES = (".jpg", ".jpeg", ".webp")
 """Endings of photographs, which are no labels."""
 

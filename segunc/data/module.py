@@ -31,14 +31,15 @@ from segunc.core.bounds import (
 )
 from segunc.core.errors import InputError, shortened
 from segunc.core.patterns import Searcher, pattern_of_file
+from segunc.data.channels import COLOUR, load_frame
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import Sample
-from segunc.data.images import Image, Labels, load_image, resize_nearest
+from segunc.data.images import AnyImage, Labels, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 
-Transform = Callable[[Image, Labels], dict[str, Tensor]]
-"""Image RGB uint8 ``[H, W, 3]`` and train ids uint8 ``[H, W]`` -> ``image`` float ``[3, h, w]``,
-``label`` int64 ``[h, w]``.
+Transform = Callable[[AnyImage, Labels], dict[str, Tensor]]
+"""Image ``[H, W, K]``, uint8 or float32 in 0..1, and train ids uint8 ``[H, W]`` -> ``image`` float
+``[K, h, w]``, ``label`` int64 ``[h, w]``.
 """
 
 
@@ -49,21 +50,26 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
     """
 
     def __init__(
-        self, samples: Sequence[Sample], label_map: LabelMap, transform: Transform
+        self,
+        samples: Sequence[Sample],
+        label_map: LabelMap,
+        transform: Transform,
+        channels: int = COLOUR,
     ) -> None:
         if not samples:
             raise InputError("the data set has no labelled frame", hint="check its root and split")
         self.samples = list(samples)
         self.label_map = label_map
         self.transform = transform
+        self.channels = channels
         self._whole: set[Path] = set()  # images that were found without a hole
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def read(self, index: int) -> tuple[Image, Labels]:
-        """Return image (RGB uint8 ``[H, W, 3]``) and train ids (uint8 ``[H, W]``, 255 ignored) of
-        one frame, untransformed.
+    def read(self, index: int) -> tuple[AnyImage, Labels]:
+        """Return image (uint8 ``[H, W, K]``, or float32 in 0..1) and train ids (uint8 ``[H, W]``,
+        255 ignored) of one frame, untransformed.
 
         Raises:
             InputError: the image or the label cannot be read, the image is a JPEG in which data is
@@ -71,7 +77,8 @@ class SegmentationDataset(Dataset[dict[str, Any]]):
         """
         sample = self.samples[index]
         # The search for holes takes as long as decoding, so it runs when a file is first read.
-        image = load_image(sample.image, strict=sample.image not in self._whole)
+        is_first = sample.image not in self._whole
+        image = load_frame(sample.image, self.channels, strict=is_first)
         self._whole.add(sample.image)
         assert sample.label is not None, "labelled frames alone are given"
         label = self.label_map.read(sample.label)
@@ -104,18 +111,22 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def resized(
-    image: Image, label: Labels, size: tuple[int, int], interpolation: int
-) -> tuple[Image, Labels]:
+    image: AnyImage, label: Labels, size: tuple[int, int], interpolation: int
+) -> tuple[AnyImage, Labels]:
     """Return both at another size (height, width), the label by its nearest pixels."""
     height, width = size
     scaled = cv2.resize(image, (width, height), interpolation=interpolation)
-    return np.asarray(scaled, np.uint8), resize_nearest(label, width, height)
+    # OpenCV drops an axis of one channel.
+    pixels: Any = np.asarray(scaled, image.dtype).reshape(height, width, image.shape[2])
+    return pixels, resize_nearest(label, width, height)
 
 
-def to_tensors(image: Image, label: Labels) -> dict[str, Tensor]:
+def to_tensors(image: AnyImage, label: Labels) -> dict[str, Tensor]:
     """Return both as tensors, the image in 0..1 (networks normalise by themselves)."""
     channels_first = np.ascontiguousarray(image.transpose(2, 0, 1))
-    pixels = torch.from_numpy(channels_first).float().div_(255.0)
+    pixels = torch.from_numpy(channels_first).float()
+    if image.dtype == np.uint8:
+        pixels = pixels.div_(255.0)
     return {"image": pixels, "label": torch.from_numpy(label.astype(np.int64))}
 
 
@@ -128,7 +139,7 @@ class EvalTransform:
 
     size: tuple[int, int] | None = None
 
-    def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
+    def __call__(self, image: AnyImage, label: Labels) -> dict[str, Tensor]:
         if self.size is not None and image.shape[:2] != self.size:
             shrinks = self.size[0] < image.shape[0]
             interpolation = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
@@ -157,6 +168,7 @@ class DataConfig(Settings):
         scale: range of the random factor by which training frames are scaled.
         flip: probability of a left-right flip.
         colour: strength of random changes of brightness, contrast, saturation and hue, 0..1.
+            Frames of other than three channels are not changed so.
         blur: probability of a slight Gaussian blur.
         seed: random seed of the shuffle. With ``workers`` it is also the seed of the augmentation;
             without, the augmentation uses torch's global generator. ``train`` adds its own seed,
@@ -222,10 +234,11 @@ def sequence_pattern(sequence: str | None) -> Searcher:
 class TrainTransform:
     """Random scale, crop, flip and colour, the usual augmentation of road scenes.
 
-    The fields of :class:`DataConfig` say how much.
+    The fields of :class:`DataConfig` say how much. Frames of other than three channels keep their
+    values: nothing says what a change of colour is in them.
     """
 
-    def __init__(self, config: DataConfig) -> None:
+    def __init__(self, config: DataConfig, channels: int = COLOUR) -> None:
         # Albumentations asks a server for its newest version on import unless told not to. It is
         # imported here because only training needs it.
         os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
@@ -237,6 +250,7 @@ class TrainTransform:
                 return resize_nearest(mask, int(width * scale), int(height * scale))
 
         self._config = config
+        self._channels = channels
         smallest, largest = config.scale
         colour = config.colour
         around_1 = (1 - colour, 1 + colour)
@@ -249,14 +263,16 @@ class TrainTransform:
             A.ColorJitter(around_1, around_1, around_1, hue, p=0.8),
             A.GaussianBlur(blur_limit=(3, 5), p=config.blur),
         ]
+        if channels != COLOUR:
+            steps = [step for step in steps if not isinstance(step, A.ColorJitter)]
         self._compose = A.Compose(steps)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers that do not fork get the settings: a class that is made where its base is imported
         # cannot be pickled.
-        return TrainTransform, (self._config,)
+        return TrainTransform, (self._config, self._channels)
 
-    def __call__(self, image: Image, label: Labels) -> dict[str, Tensor]:
+    def __call__(self, image: AnyImage, label: Labels) -> dict[str, Tensor]:
         if self._config.size is not None:
             image, label = resized(image, label, self._config.size, cv2.INTER_LINEAR)
         # The seed comes from torch's generator of this process: in a worker the loader seeds it,
@@ -265,7 +281,9 @@ class TrainTransform:
         self._compose.set_random_seed(seed)
         random.seed(seed)
         augmented = self._compose(image=image, mask=label)
-        return to_tensors(augmented["image"], augmented["mask"])
+        # OpenCV, which augments, drops an axis of one channel.
+        augmented_image = augmented["image"].reshape(*augmented["mask"].shape, self._channels)
+        return to_tensors(augmented_image, augmented["mask"])
 
 
 class SegmentationDataModule(L.LightningDataModule):
@@ -291,6 +309,7 @@ class SegmentationDataModule(L.LightningDataModule):
         )
         self.root = Path(config.root)
         self.label_map: LabelMap = self.entry.label_map()
+        self.channels = COLOUR  # of the frames, as the network takes them
         self._sets: dict[tuple[str, bool], SegmentationDataset] = {}
 
     def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:
@@ -299,11 +318,17 @@ class SegmentationDataModule(L.LightningDataModule):
             samples = self._samples(split)
             transform: Transform = EvalTransform(self.size)
             if augment:
-                transform = TrainTransform(self.config)
+                transform = TrainTransform(self.config, self.channels)
             labels = [sample.label for sample in samples if sample.label]
             check_label_files(labels, self.label_map, training=split in ("train", "val"))
-            self._sets[split, augment] = SegmentationDataset(samples, self.label_map, transform)
+            self._sets[split, augment] = SegmentationDataset(
+                samples, self.label_map, transform, self.channels
+            )
         return self._sets[split, augment]
+
+    def forget_frames(self) -> None:
+        """Build the frames of all splits again when they are next asked for."""
+        self._sets = {}
 
     def _samples(self, split: str) -> list[Sample]:
         """Return the frames of one split that have class labels."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from segunc.core.errors import InputError
+from segunc.data.channels import load_frame, shown_colours
 from segunc.data.corruptions import Corruption
 from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
-from segunc.data.images import Image, PixelDepth, load_image
+from segunc.data.images import AnyImage, PixelDepth
 from segunc.data.labels import LabelMap, check_label_files
 from segunc.data.masks import check_masks
 from segunc.decisions.flags import calibrated_frames, check_promises
@@ -55,6 +56,7 @@ class _PredictedFrames:
         self.encoding = encoding_of_masks(entry)
         self.classes = _classes_of(entry, samples, source.model)
         self.depth = PixelDepth()
+        self.channels = source.model.network.description.channels
         check_masks(self.masks.values(), self.encoding)
 
     def read(self, frame: str) -> dict[str, Any]:
@@ -62,9 +64,9 @@ class _PredictedFrames:
         from segunc.sampling.sampler import fault_of
 
         sample = self.samples[frame]
-        image: Image | None = None
+        image: AnyImage | None = None
         try:
-            image = load_image(sample.image, self.depth, strict=True)
+            image = load_frame(sample.image, self.channels, self.depth, strict=True)
             anomaly = None
             if sample.anomaly is not None:
                 anomaly = self.encoding.read(sample.anomaly)
@@ -72,13 +74,13 @@ class _PredictedFrames:
             if sample.label is not None and self.classes is not None:
                 labels = self.classes.read(sample.label)
             if self.source.corruption is not None:
-                image = self.source.corruption(image, frame)
+                image = self.source.corruption(shown_colours(image), frame)
             maps = self._predict(image, keep_probabilities=labels is not None)
         except Exception as error:
             raise fault_of(error, image) from error
         return {"labels": labels, "anomaly": anomaly, **maps}
 
-    def _predict(self, image: Image, *, keep_probabilities: bool) -> dict[str, Any]:
+    def _predict(self, image: AnyImage, *, keep_probabilities: bool) -> dict[str, Any]:
         """Return the maps of an image; scores in their stored encoding."""
         from segunc.sampling.sampler import sample_frames
 

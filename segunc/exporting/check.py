@@ -15,6 +15,8 @@ from segunc.core.errors import InputError, one_line
 from segunc.exporting.graph import Maps, SizeGuard
 from segunc.exporting.placement import FLAGGED, Flag, Placement
 from segunc.maps.encoding import encode_score, score_keys
+from segunc.networks.description import COLOUR
+from segunc.networks.network import channels_of
 from segunc.sampling.engine import TOLERANCE
 from segunc.sampling.sampler import Prediction, Sampler
 
@@ -42,7 +44,8 @@ def check_inputs(placement: Placement) -> tuple[Tensor, ...]:
     """
     frames: list[Tensor] = []
     for number in range((placement.batch + 1) // 2):
-        frames.extend(check_frames(placement.frame_size or placement.network_size, number))
+        size = placement.frame_size or placement.network_size
+        frames.extend(check_frames(size, placement.channels, number))
     if placement.frame_size is not None:
         frames = [(255 * frame).round().byte().permute(0, 2, 3, 1) for frame in frames]
     if placement.batch == 1:
@@ -50,13 +53,15 @@ def check_inputs(placement: Placement) -> tuple[Tensor, ...]:
     return (torch.cat(frames[: placement.batch]),)
 
 
-def check_frames(size: tuple[int, int], seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Return a random textured frame ``[1, 3, H, W]`` in 0..1 and its mirror image."""
+def check_frames(
+    size: tuple[int, int], channels: int = COLOUR, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return a random textured frame ``[1, channels, H, W]`` in 0..1 and its mirror image."""
     generator = torch.Generator().manual_seed(seed)
-    frame = torch.zeros(1, 3, *size)
+    frame = torch.zeros(1, channels, *size)
     for level in range(6):  # texture of every scale
         grid = [max(1, side >> level) for side in size]
-        noise = torch.rand(1, 3, *grid, generator=generator)
+        noise = torch.rand(1, channels, *grid, generator=generator)
         frame += F.interpolate(noise, size, mode="bilinear", align_corners=False)
     frame /= 6
     return frame, frame.flip(-1)
@@ -74,7 +79,7 @@ def compare(
     Args:
         run: gives the maps of the file for an input.
         sampler: from which the file was traced.
-        frames: inputs, ``[N, 3, H, W]`` in 0..1 each, or what the placement takes.
+        frames: inputs, ``[N, K, H, W]`` in 0..1 each, or what the placement takes.
         name: of the file, for messages.
         placement: how frames come in; None is as they are.
 
@@ -211,7 +216,7 @@ def check_guards(
             if not checkable:
                 raise InputError("frames of such a size are too large to be compared")
             for size in {checkable[0], checkable[-1]}:
-                compare(run, sampler, check_frames(size), name)
+                compare(run, sampler, check_frames(size, channels_of(sampler.network)), name)
         except InputError as error:
             height, width = guard.sizes[0]
             raise InputError(

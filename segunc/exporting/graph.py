@@ -96,7 +96,9 @@ def size_guards(graph: Any) -> list[SizeGuard]:
         code_line = _place_of(guard)
         if code_line is None:
             continue
-        condition = guard.expr if channels is None else guard.expr.subs(channels, 3)
+        condition = guard.expr
+        if channels is not None:
+            condition = condition.subs(channels, image.shape[1].node.hint)
         failing = _failing_sizes(condition, height, width)
         if failing:
             text = str(condition).replace(str(height), "H").replace(str(width), "W")
@@ -147,7 +149,7 @@ def trace(
 
     Args:
         sampler: over the network.
-        frames: ``[N, 3, H, W]`` in 0..1, or what the placement takes.
+        frames: ``[N, K, H, W]`` in 0..1, or what the placement takes.
         draws: :meth:`Sampler.drawn`, which then are a second input.
         any_size: the program takes frames of any size.
         placement: how frames come in; None is as they are.

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from segunc.exporting.resampling import Resampling
 from segunc.maps.encoding import decode_unit, encode_score, is_flagged
+from segunc.networks.description import COLOUR
 from segunc.sampling.sampler import Prediction, Sampler, network_input
 from segunc.scores import SCORES
 
@@ -90,15 +91,17 @@ class Placement:
     Attributes:
         batch: number of frames N in a call.
         network_size: (height, width) that the network sees.
-        frame_size: (height, width) of uint8 frames ``[N, H, W, 3]``, RGB; None for float32 images
-            ``[N, 3, h, w]`` in 0..1, which have the size of the network.
+        frame_size: (height, width) of uint8 frames ``[N, H, W, K]``; None for float32 images
+            ``[N, K, h, w]`` in 0..1, which have the size of the network.
         flag: None where no mask is an output.
+        channels: number K of channels of the frames.
     """
 
     network_size: tuple[int, int]
     batch: int = 1
     frame_size: tuple[int, int] | None = None
     flag: Flag | None = None
+    channels: int = COLOUR
 
     def __post_init__(self) -> None:
         if self.frame_size is not None:
@@ -108,11 +111,11 @@ class Placement:
     def shape(self) -> tuple[int, ...]:
         """Shape of the input."""
         if self.frame_size is None:
-            return (self.batch, 3, *self.network_size)
-        return (self.batch, *self.frame_size, 3)
+            return (self.batch, self.channels, *self.network_size)
+        return (self.batch, *self.frame_size, self.channels)
 
     def images(self, frames: Tensor) -> Tensor:
-        """Return what the network sees of an input, float32 ``[N, 3, h, w]`` in 0..1."""
+        """Return what the network sees of an input, float32 ``[N, K, h, w]`` in 0..1."""
         if self.frame_size is None:
             return frames
         # First of all: TensorRT has uint8 only where a graph begins.
@@ -140,7 +143,7 @@ class Placement:
         sampler(self._seen(frames))
 
     def _seen(self, frames: Tensor) -> Tensor:
-        """Return what ``predict`` shows the network of an input, ``[N, 3, h, w]``."""
+        """Return what ``predict`` shows the network of an input, ``[N, K, h, w]``."""
         if self.frame_size is None:
             return frames
         return network_input(list(frames.numpy()), self.network_size)

@@ -11,8 +11,9 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order, safe_name
+from segunc.data.channels import COLOUR, read_frame
 from segunc.data.frame_names import composed
-from segunc.data.images import PixelDepth, read_image
+from segunc.data.images import PixelDepth
 from segunc.frames.source import ALL_FRAMES, Frame, FrameSource, Kind, Selection, Skip, sampled_hash
 
 STAMP_STRETCHES = 4
@@ -37,6 +38,7 @@ class ImageSource(FrameSource):
         root: Path | str,
         files: Iterable[str],
         selection: Selection = ALL_FRAMES,
+        channels: int = COLOUR,
     ) -> None:
         """Take files as frames.
 
@@ -46,12 +48,14 @@ class ImageSource(FrameSource):
             root: the folder of the files.
             files: their paths relative to the root, with ``/``.
             selection: which of them are taken.
+            channels: of the images, as the network takes them.
         """
         if selection.timed:
             raise InputError(f"images have no times: {path}", hint="leave --start and --end out")
         self.kind = kind
         self.path = path
         self.selection = selection
+        self.channels = channels
         self._root = root
         relative = sorted(files, key=lambda file: frame_order(_stem(file)))
         file_of: dict[str, str] = {}
@@ -113,7 +117,7 @@ class ImageSource(FrameSource):
             with self._local(relative) as file:
                 # Before reading: a file that is replaced meanwhile is read again by the next run.
                 stamp = stamp_of(file)
-                image = read_image(file, self.depth, strict=True)
+                image = read_frame(file, self.channels, self.depth, strict=True)
             return Frame(name, index, image, stamp=stamp)
         except MemoryError:
             return Frame(name, index, image=None, error=f"{shown}: not enough memory")

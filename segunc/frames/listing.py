@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order
-from segunc.data.image_files import is_hidden, is_image_file
+from segunc.data.image_files import ARRAY_SUFFIXES, is_hidden, is_image_file
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
 """File name endings that are read as videos (any case)."""
@@ -26,6 +26,8 @@ class Listing:
 
     root: Path
     images: list[Path] = field(default_factory=list)
+    arrays: list[Path] = field(default_factory=list)
+    """Files of arrays, which are images of other than three channels."""
     videos: list[Path] = field(default_factory=list)
     """Of a folder those in itself; of a pattern all."""
     deeper: list[Path] = field(default_factory=list)
@@ -56,6 +58,8 @@ def list_input(path: Path) -> Listing:
     for file in sorted(files, key=lambda file: frame_order(str(file))):
         if is_image_file(file):
             listing.images.append(file)
+        elif is_array_file(file):
+            listing.arrays.append(file)
         elif file.is_dir():
             if crosses_folders and file.is_symlink():
                 listing.links.append(file)
@@ -104,6 +108,10 @@ def left_out(path: Path | str, listing: Listing) -> list[str]:
 def no_image(subject: str, listing: Listing) -> InputError:
     """Return the error for an input without an image, which says what it holds instead."""
     fact = f"{subject} holds no image"
+    if listing.arrays:
+        fact += f" of three channels, but {len(listing.arrays)} arrays"
+        hint = "arrays are frames of a network that takes other than three channels"
+        return InputError(f"{fact}, first {listing.arrays[0]}", hint=hint)
     if listing.videos:
         return InputError(fact, hint=f"give a video itself: {listing.videos[0]}")
     if listing.deeper:
@@ -123,6 +131,11 @@ def no_image(subject: str, listing: Listing) -> InputError:
 def fixed_part(pattern: Path) -> Path:
     """Return the folders of a pattern before its first wildcard."""
     return Path(*takewhile(lambda part: not glob.has_magic(part), pattern.parts))
+
+
+def is_array_file(path: Path) -> bool:
+    """Return whether a path is a file that is named as an array."""
+    return path.suffix.lower() in ARRAY_SUFFIXES and not path.is_dir()
 
 
 def is_video(path: PurePath) -> bool:

@@ -23,7 +23,8 @@ from segunc.core.urls import (
     root_of,
     shown_url,
 )
-from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
+from segunc.data.channels import COLOUR
+from segunc.data.image_files import ARRAY_SUFFIXES, IMAGE_SUFFIXES, is_hidden
 from segunc.data.images import label_rank
 from segunc.frames.image_source import ImageSource, stamp_of
 from segunc.frames.listing import UNREAD_SUFFIXES, Listing, is_video
@@ -39,6 +40,7 @@ class RemoteImages(ImageSource):
         url: what was opened, without secrets.
         files: of the images, by their paths relative to the root of the URL.
         selection: which of them are taken.
+        channels: of the images, as the network takes them.
     """
 
     def __init__(
@@ -47,9 +49,10 @@ class RemoteImages(ImageSource):
         url: str,
         files: Mapping[str, RemoteFile],
         selection: Selection = ALL_FRAMES,
+        channels: int = COLOUR,
     ) -> None:
         root = url.rpartition("/")[0] if kind == "image" else root_of(url)
-        super().__init__(kind, url, root, files, selection)
+        super().__init__(kind, url, root, files, selection, channels)
         self._remote = files
         self._coming: dict[str, Future[Download]] = {}
 
@@ -102,7 +105,8 @@ def remote_kind(url: str) -> Kind:
     path = PurePosixPath(shown_url(url))
     if is_video(path):
         return "video"
-    return "image" if path.suffix.lower() in IMAGE_SUFFIXES else "folder"
+    suffixes = (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES)
+    return "image" if path.suffix.lower() in suffixes else "folder"
 
 
 def is_remote_recording(url: str, topic: str | None) -> bool:
@@ -129,6 +133,8 @@ def list_remote_input(url: str) -> tuple[Listing, dict[str, RemoteFile]]:
     if remote_kind(url) == "image":
         file = remote_file(url).described()
         name = file.url.rpartition("/")[2]
+        if Path(name).suffix.lower() in ARRAY_SUFFIXES:
+            return Listing(Path(), arrays=[Path(name)]), {name: file}
         return Listing(Path(), images=[Path(name)]), {name: file}
     files = list_remote(url)
     listing = Listing(Path(), is_bag=not has_wildcard(url) and is_bag(files.keys()))
@@ -139,11 +145,13 @@ def list_remote_input(url: str) -> tuple[Listing, dict[str, RemoteFile]]:
             continue
         if path.suffix.lower() in IMAGE_SUFFIXES:
             listing.images.append(path)
+        elif path.suffix.lower() in ARRAY_SUFFIXES:
+            listing.arrays.append(path)
         elif is_video(path):
             is_deeper = not has_wildcard(url) and path.parent != root
             videos = listing.deeper if is_deeper else listing.videos
             videos.append(path)
         elif path.suffix.lower() in UNREAD_SUFFIXES:
             listing.unread.append(path)
-    wanted = {path.as_posix() for path in (*listing.images, *listing.videos)}
+    wanted = {path.as_posix() for path in (*listing.images, *listing.arrays, *listing.videos)}
     return listing, {name: file for name, file in files.items() if name in wanted}

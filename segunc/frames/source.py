@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from segunc.core.errors import InputError
 from segunc.core.files import open_file
-from segunc.data.images import Image
+from segunc.data.images import AnyImage
 
 Kind = Literal["image", "folder", "glob", "video"]
 Skip = Callable[[int, str], bool]
@@ -128,8 +128,10 @@ class Frame:
 
     If every N-th frame is taken, this is its number in the input divided by N.
     """
-    image: Image | None
-    """RGB uint8 [H, W, 3]; None if there is an error."""
+    image: AnyImage | None
+    """RGB uint8 [H, W, 3]; of other channels [H, W, K], uint8 or float32 in 0..1. None if there is
+    an error.
+    """
     error: str | None = None
     """Why the frame could not be read, in one line."""
     time: float | None = None

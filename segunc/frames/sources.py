@@ -16,15 +16,17 @@ from functools import partial
 from pathlib import Path
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import inside
+from segunc.core.files import frame_order, inside
 from segunc.core.urls import is_url, shown_url, split_topic
-from segunc.data.image_files import IMAGE_SUFFIXES, is_image_file
+from segunc.data.channels import COLOUR, check_colour_file
+from segunc.data.image_files import ARRAY_SUFFIXES, IMAGE_SUFFIXES, is_image_file
 from segunc.data.layouts import without_labels
 from segunc.frames.image_source import ImageSource, stamp_of
 from segunc.frames.listing import (
     VIDEO_SUFFIXES,
     Listing,
     fixed_part,
+    is_array_file,
     is_video,
     left_out,
     list_input,
@@ -49,6 +51,7 @@ def open_source(
     out: Path | None = None,
     selection: Selection = ALL_FRAMES,
     all_images: bool = True,
+    channels: int | None = COLOUR,
 ) -> FrameSource:
     """Open an image file, a folder (all images below it), a glob pattern, a video or a recording.
 
@@ -63,18 +66,23 @@ def open_source(
             frames of the next run.
         selection: which frames are taken.
         all_images: also take images that :func:`segunc.data.layouts.without_labels` leaves out.
+        channels: K of the network. Unless it is 3, frames are images and arrays ``[H, W, K]`` of
+            exactly K channels, and no videos; see :func:`segunc.data.channels.read_frame`. None is
+            not known yet, and opens the source to see whether it is there.
 
     Raises:
-        InputError: the input does not exist, holds no image, or holds the output.
+        InputError: the input does not exist, holds no image, holds the output, or has frames of
+            three channels alone.
     """
     place, topic = split_topic(spec)
     if is_url(place):
-        return _open_url(str(place), topic, selection, all_images)
+        return _open_url(str(place), topic, selection, all_images, channels)
     path = Path(place).expanduser().absolute()
     if is_recording(path, topic):
+        check_colour_file(f"recording {spec}", channels)
         return open_recording(path, topic, selection)
     if path.is_file():
-        return _open_file(spec, path, selection)
+        return _open_file(spec, path, selection, channels)
     if not path.exists() and not glob.has_magic(str(path)):
         raise InputError(
             f"input {spec} does not exist",
@@ -83,7 +91,8 @@ def open_source(
     kind: Kind = "folder" if path.is_dir() else "glob"
     listing = list_input(path)
     root = listing.root
-    if not listing.images:
+    images = _images_in(listing, channels)
+    if not images:
         raise no_image(f"{kind} {spec}", listing)
     crosses_folders = kind == "folder" or "**" in path.parts
     if crosses_folders and out is not None and out.resolve().is_relative_to(root.resolve()):
@@ -91,63 +100,94 @@ def open_source(
             f"output {out} lies inside the input {root}, so its maps would be taken for frames",
             hint="give another --out",
         )
-    frames = listing.images if all_images else without_labels(root, listing.images)
+    frames = images if all_images else without_labels(root, images)
     files = [frame.relative_to(root).as_posix() for frame in frames]
-    source = ImageSource(kind, path, root, files, selection)
-    source.notes = _notes(path, listing, frames)
+    source = ImageSource(kind, path, root, files, selection, channels or COLOUR)
+    source.notes = _notes(path, listing, images, frames)
     return source
 
 
-def _open_file(spec: str | Path, path: Path, selection: Selection) -> FrameSource:
+def _images_in(listing: Listing, channels: int | None) -> list[Path]:
+    """Return the files of a listing that are frames of a network of so many channels."""
+    if channels == COLOUR:
+        return listing.images
+    return sorted([*listing.images, *listing.arrays], key=lambda file: frame_order(str(file)))
+
+
+def _open_file(
+    spec: str | Path, path: Path, selection: Selection, channels: int | None
+) -> FrameSource:
     """Open a file that is a video or an image by its name; messages call it ``spec``."""
     if is_video(path):
+        check_colour_file(f"video {spec}", channels)
         return VideoSource(path, selection)
-    if is_image_file(path):
-        return ImageSource("image", path, path.parent, [path.name], selection)
+    if is_image_file(path) or (channels != COLOUR and is_array_file(path)):
+        return ImageSource("image", path, path.parent, [path.name], selection, channels or COLOUR)
+    if is_array_file(path):
+        raise InputError(
+            f"input {spec} is an array, and the network takes images of three channels",
+            hint="write it as an image, for example as PNG",
+        )
     raise InputError(
         f"input {spec} is neither an image, a video nor a recording by its name",
         hint=f"names end in {', '.join((*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *RECORDING_SUFFIXES))}",
     )
 
 
-def _open_url(url: str, topic: str | None, selection: Selection, all_images: bool) -> FrameSource:
+def _open_url(
+    url: str,
+    topic: str | None,
+    selection: Selection,
+    all_images: bool,
+    channels: int | None,
+) -> FrameSource:
     """Open what a URL names, as :func:`open_source` does."""
     kind = remote_kind(url)
     shown = shown_url(url)
     if is_remote_recording(url, topic):
-        return _open_remote_recording(url, topic, selection)
+        return _open_remote_recording(url, topic, selection, channels)
     if kind == "video":
+        check_colour_file(f"video {shown}", channels)
         local, held = local_input(url)
         video = VideoSource(local, selection, shown)
         video.held = held
         return video
     listing, files = list_remote_input(url)
     if listing.is_bag:
-        return _open_remote_recording(url, topic, selection)
-    if not listing.images:
+        return _open_remote_recording(url, topic, selection, channels)
+    images = _images_in(listing, channels)
+    if not images:
         raise no_image(f"{kind} {shown}", listing)
-    frames = listing.images
+    frames = images
     if not all_images:
         rank = partial(rank_of_remote, files)
-        frames = without_labels(listing.root, listing.images, rank)
+        frames = without_labels(listing.root, images, rank)
     kept = {frame.as_posix(): files[frame.as_posix()] for frame in frames}
-    images = RemoteImages(kind, shown, kept, selection)
-    images.notes = _notes(shown, listing, frames)
-    return images
+    source = RemoteImages(kind, shown, kept, selection, channels or COLOUR)
+    source.notes = _notes(shown, listing, images, frames)
+    return source
 
 
-def _open_remote_recording(url: str, topic: str | None, selection: Selection) -> FrameSource:
+def _open_remote_recording(
+    url: str, topic: str | None, selection: Selection, channels: int | None
+) -> FrameSource:
     """Download a recording and open its topic."""
+    shown = shown_url(url)
+    check_colour_file(f"recording {shown}", channels)
     local, held = local_input(url)
-    recording = open_recording(local, topic, selection, shown_url(url))
+    recording = open_recording(local, topic, selection, shown)
     recording.held = held
     return recording
 
 
-def _notes(path: Path | str, listing: Listing, frames: Sequence[Path]) -> tuple[str, ...]:
-    """Return a line on each kind of thing of a listing that is no frame."""
+def _notes(
+    path: Path | str, listing: Listing, images: Sequence[Path], frames: Sequence[Path]
+) -> tuple[str, ...]:
+    """Return a line on each kind of thing of a listing that is no frame; ``images`` are its files
+    that could be frames.
+    """
     notes = left_out(path, listing)
-    labels = sorted(set(listing.images) - set(frames))
+    labels = sorted(set(images) - set(frames))
     if labels:
         example = labels[0].relative_to(listing.root).as_posix()
         notes.append(
@@ -157,7 +197,9 @@ def _notes(path: Path | str, listing: Listing, frames: Sequence[Path]) -> tuple[
     return tuple(notes)
 
 
-def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource | None:
+def recorded_images(
+    spec: str, stamps: Mapping[str, str | None], channels: int = COLOUR
+) -> ImageSource | None:
     """Return the images of frames at the place that a manifest records, None if there are none.
 
     No folder is listed. A manifest may come from anywhere and name any place of this disk, so an
@@ -167,6 +209,7 @@ def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource 
     Args:
         spec: the place.
         stamps: the stamp of each frame by its name, None for a frame without one.
+        channels: of the images.
     """
     if is_url(spec):  # maps of a stranger could make this machine call any server
         return None
@@ -182,12 +225,12 @@ def recorded_images(spec: str, stamps: Mapping[str, str | None]) -> ImageSource 
         file = _image_of_stamp(root, name, stamp) if stamp else None
         if file is not None:
             files.append(file.relative_to(root).as_posix())
-    return ImageSource("folder", root, root, files) if files else None
+    return ImageSource("folder", root, root, files, channels=channels) if files else None
 
 
 def _image_of_stamp(root: Path, name: str, stamp: str) -> Path | None:
     """Return the image of a frame below a root, if its bytes have the stamp."""
-    for ending in IMAGE_SUFFIXES:
+    for ending in (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES):
         for spelling in (ending, ending.upper()):
             file = root / f"{name}{spelling}"
             if _has_stamp(file, stamp):
@@ -271,7 +314,7 @@ def _expanded(spec: str) -> list[str]:
             return [spec]
         listing = list_input(shown)
         videos = [str(video) for video in listing.videos]
-    if listing.images or not videos:
+    if listing.images or listing.arrays or not videos:
         return [spec]
     for note in left_out(shown, listing):
         warnings.warn(note, NoteWarning, stacklevel=3)
@@ -283,7 +326,8 @@ def _name_parts(spec: str) -> list[str]:
     place, topic = split_topic(spec)
     shown = shown_url(str(place)) if is_url(place) else place
     path = Path(shown).expanduser().absolute()
-    if path.suffix.lower() in (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES, *RECORDING_SUFFIXES):
+    endings = (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES, *VIDEO_SUFFIXES, *RECORDING_SUFFIXES)
+    if path.suffix.lower() in endings:
         path = path.with_suffix("")
     parts = [*path.parts]
     if topic:

@@ -92,9 +92,9 @@ class UncertaintyCallback(Callback):
     The numbers are logged through ``pl_module.log_dict``. So ``ModelCheckpoint(monitor=
     "segunc/entropy_aurc", every_n_epochs=5, save_on_train_epoch_end=True)`` can use them.
 
-    Batches are tensors ``[N, 3, H, W]``, pairs ``(image, label)``, or dictionaries with ``image``
-    and, where there are any, ``label`` and ``anomaly``. Labels are class ids ``[N, H, W]``; anomaly
-    labels are 0 (normal), 1 (anomaly) and 255 (ignored).
+    Batches are tensors ``[N, K, H, W]`` of K channels, pairs ``(image, label)``, or dictionaries
+    with ``image`` and, where there are any, ``label`` and ``anomaly``. Labels are class ids ``[N,
+    H, W]``; anomaly labels are 0 (normal), 1 (anomaly) and 255 (ignored).
 
     It works with ``lightning.Trainer`` and ``pytorch_lightning.Trainer``, on one device or on
     several with DDP. There each process fits the same model and evaluates a share of the frames, so
@@ -112,7 +112,8 @@ class UncertaintyCallback(Callback):
             (``"net"``, ``"model.decoder"``), or a function of the module. It maps images to logits
             ``[N, C, H, W]``. None is the module itself, whose ``forward`` does so.
         mean, std: normalisation of the input, for images in 0..1: a number for each channel. None:
-            the network takes images in 0..1 as they are.
+            the network takes images of three channels in 0..1 as they are. A network of K other
+            channels needs K numbers, such as ``mean=[0] * 4, std=[1] * 4``.
         normalised: whether the loaders give images that are normalised by ``mean`` and ``std``
             already, as most do. Without, they give images in 0..1.
         fit_data: what the method is fitted on; None takes the training loader of the Trainer.

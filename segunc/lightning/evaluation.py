@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from segunc.core.preserving import seed_random_sources
+from segunc.data.channels import shown_colours
 from segunc.lightning.counts import FrameCounts, counted_scores
 from segunc.lightning.loaders import Frames, Share
 from segunc.lightning.sheet import DrawnFrame
@@ -53,10 +54,10 @@ class Recipe:
         Raises:
             InputError: see :func:`segunc.wrap` and :func:`segunc.networks.copies.copy_network`.
         """
-        copied = copy_network(network)
-        mean: Any = tuple(self.mean)
-        std: Any = tuple(self.std)
-        return wrap(copied.float(), self.classes, mean=mean, std=std, palette=self.palette)
+        copied = copy_network(network, len(self.mean))
+        return wrap(
+            copied.float(), self.classes, mean=self.mean, std=self.std, palette=self.palette
+        )
 
     def fitted(self, network: nn.Module, data: Sequence[Any], device: torch.device) -> Model:
         """Return a copy of a network with all methods fitted, each on its data, on a device."""
@@ -138,12 +139,12 @@ def evaluate_share(model: Model, recipe: Recipe, frames: Frames, share: Share) -
         maps = sampler(images, keep_probabilities="label" in tensors, whole=whole)
         counts.add(f"frame {number}", maps, tensors)
         if number in frames.drawn:
-            drawn.append(_drawn(number, whole[0], maps, scores, tensors))
+            drawn.append(_drawn(number, shown_colours(whole[0]), maps, scores, tensors))
     return Findings(counts, drawn)
 
 
 def _as_bytes(image: Tensor) -> Any:
-    """Return an image ``[3, H, W]`` in 0..1 as RGB uint8 ``[H, W, 3]``."""
+    """Return an image ``[K, H, W]`` in 0..1 as uint8 ``[H, W, K]``."""
     scaled = image.clamp(0, 1).mul(255).round().byte()
     return np.ascontiguousarray(scaled.permute(1, 2, 0).cpu().numpy())
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.urls import is_url, place_of, shown_url, split_topic
+from segunc.data.channels import COLOUR, shown_colours
 from segunc.data.frame_names import composed
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
@@ -108,9 +110,10 @@ def open_images(
         images: where the images are; None stands for the recorded place.
         names: of the frames.
     """
-    if images is not None:
-        return open_source(images), None
     manifest = reader.manifest or {}
+    channels = channels_of_run(manifest)
+    if images is not None:
+        return open_source(images, channels=channels), None
     recorded = manifest.get("moved_to") or manifest.get("run", {}).get("input")
     if not recorded:
         return None, (
@@ -137,6 +140,11 @@ def open_images(
     )
 
 
+def channels_of_run(manifest: Mapping[str, Any]) -> int:
+    """Return the number of channels of the images that a run saw, by its manifest."""
+    return int(manifest.get("run", {}).get("channels", COLOUR))
+
+
 def _recorded_source(reader: MapsReader, recorded: str, names: Sequence[str]) -> FrameSource | None:
     """Open the images at the place that the maps record.
 
@@ -151,7 +159,7 @@ def _recorded_source(reader: MapsReader, recorded: str, names: Sequence[str]) ->
         return open_recording(path, topic) if is_same else None
     if path.suffix.lower() not in VIDEO_SUFFIXES:
         stamps = {name: reader.records[name].get("stamp") for name in names}
-        return recorded_images(recorded, stamps)
+        return recorded_images(recorded, stamps, channels_of_run(reader.manifest or {}))
     if path.is_file() and video_hash(path) == run.get("input_hash"):
         return open_source(recorded)
     return None
@@ -160,15 +168,16 @@ def _recorded_source(reader: MapsReader, recorded: str, names: Sequence[str]) ->
 def with_images(
     names: Sequence[str], source: FrameSource | None
 ) -> Iterator[tuple[str, Image | None, str | None]]:
-    """Yield each frame with its image, or with the reason why it has none, one image in memory at a
-    time.
+    """Yield each frame with its image as it is shown, or with the reason why it has none, one image
+    in memory at a time.
     """
     waiting = {composed(name): name for name in names}
     if source is not None:
         for frame in source.frames(lambda _, name: composed(name) not in waiting):
             name = waiting.pop(composed(frame.name), None)
             if name:
-                yield name, frame.image, frame.error
+                image = None if frame.image is None else shown_colours(frame.image)
+                yield name, image, frame.error
             if not waiting:
                 return
     for missing in waiting.values():

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
-from segunc.networks.network import PROBE_SIZES, SegmentationNetwork
+from segunc.networks.network import PROBE_SIZES, SegmentationNetwork, channels_of
 from segunc.uncertainty import relative_difference
 
 N = TypeVar("N", bound=nn.Module)
@@ -32,8 +32,12 @@ HINT = (
 )
 
 
-def copy_network(network: N) -> N:
+def copy_network(network: N, channels: int | None = None) -> N:
     """Return a deep copy of a network, in the same modes, that was compared with it on two frames.
+
+    Args:
+        network: to copy.
+        channels: of the frames; None takes those that the network says.
 
     Raises:
         InputError: the network cannot be copied, or the copy needs something of the original, such
@@ -43,7 +47,7 @@ def copy_network(network: N) -> N:
         copied = copy.deepcopy(network)
     except Exception as error:  # whatever a network's own __deepcopy__ may raise
         raise InputError(f"the network cannot be copied ({one_line(error)})", hint=HINT) from error
-    check_copy(network, copied)
+    check_copy(network, copied, channels)
     return copied
 
 
@@ -62,11 +66,13 @@ def check_copyable(network: nn.Module) -> None:
 
 
 @torch.no_grad()
-def check_copy(network: nn.Module, copied: nn.Module) -> None:
+def check_copy(network: nn.Module, copied: nn.Module, channels: int | None = None) -> None:
     """Compare a copy with its original, both in eval mode.
 
     The original sees another frame first: what it keeps of it shows where the copy reads that. Of a
     network that draws random numbers, only the layers and tensors that its copy uses are compared.
+
+    The frames have so many ``channels``; None takes those that the network says.
 
     Raises:
         InputError: the copy fails, uses layers or tensors of the original, or returns something
@@ -74,7 +80,7 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
         NotFiniteError: the original returns NaN or infinite values.
     """
     with eval_mode((network, copied)), torch.random.fork_rng(devices=[]):
-        frames = _frames_that_run(network)
+        frames = _frames_that_run(network, channels or channels_of(network))
         _run(network, frames.flip(-1).square())
         with _uses_of_the_original(network, copied) as uses:
             outputs = _run_copy(copied, frames)
@@ -96,8 +102,8 @@ def check_copy(network: nn.Module, copied: nn.Module) -> None:
     raise InputError(f"{message}: it reads something that stays in the original", hint=HINT)
 
 
-def _frames_that_run(network: nn.Module) -> Tensor:
-    """Return a frame ``[1, 3, H, W]`` in 0..1 of the first size that a network takes."""
+def _frames_that_run(network: nn.Module, channels: int) -> Tensor:
+    """Return a frame ``[1, channels, H, W]`` in 0..1 of the first size that a network takes."""
     sizes: tuple[tuple[int, int], ...] = PROBE_SIZES
     if isinstance(network, SegmentationNetwork) and network.description.inference_size:
         sizes = (*PROBE_SIZES, network.description.inference_size)
@@ -105,7 +111,7 @@ def _frames_that_run(network: nn.Module) -> Tensor:
     failure = ""
     for size in sizes:
         generator = torch.Generator().manual_seed(0)
-        frames = torch.rand(1, 3, *size, generator=generator, dtype=torch.float32)
+        frames = torch.rand(1, channels, *size, generator=generator, dtype=torch.float32)
         frames = frames.to(first.device, first.dtype)
         try:
             network(frames)

@@ -22,6 +22,8 @@ LIBRARIES = (SMP, "torchvision")
 BACKGROUND = "background"  # the other class of a network of one output that has one name
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+COLOUR = 3  # input channels of a network of colour images
+MAX_CHANNELS = 256  # input channels of a network
 Byte = Annotated[int, Bound(least=0, most=255)]
 Pixels = Annotated[int, Bound(least=1, most=LARGEST_SIDE)]
 
@@ -37,7 +39,8 @@ class NetworkDescription(Settings):
         classes: the C class names in the order of the logits.
         palette: one (red, green, blue) in 0..255 a class.
         options: further keyword arguments of the architecture, e.g. ``{"decoder_channels": 128}``.
-        mean, std: input normalisation of images in 0..1, per channel.
+        mean, std: input normalisation of images in 0..1, a number for each input channel, in the
+            order of the channels. There are as many channels as numbers.
         inference_size: (height, width) of the frames that the network was made for, or None for
             any. A frame of the same aspect ratio is resized to it; another keeps its aspect ratio
             and gets about the same number of pixels.
@@ -63,8 +66,8 @@ class NetworkDescription(Settings):
     classes: tuple[str, ...]
     palette: tuple[tuple[Byte, Byte, Byte], ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
-    mean: tuple[float, float, float] = IMAGENET_MEAN
-    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = IMAGENET_STD
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[PositiveFloat, ...] = IMAGENET_STD
     inference_size: tuple[Pixels, Pixels] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     kind: str = SMP
@@ -103,10 +106,14 @@ class NetworkDescription(Settings):
             )
 
     def _check_normalisation(self) -> None:
-        if len(self.mean) != 3 or len(self.std) != 3:
+        if len(self.mean) != len(self.std):
             raise InputError(
-                f"input mean {self.mean} and std {self.std} are not three numbers each"
+                f"the input mean has {len(self.mean)} numbers and the std {len(self.std)}",
+                hint="give both a number for each channel",
             )
+        if not 1 <= len(self.mean) <= MAX_CHANNELS:
+            message = f"a network has 1 to {MAX_CHANNELS} input channels, not {len(self.mean)}"
+            raise InputError(message, hint="give mean and std a number for each channel")
         if max(self.mean) > 1:
             message = f"input mean {self.mean} is of images in 0..255, not 0..1"
             raise InputError(message, hint="divide mean and std by 255")
@@ -123,6 +130,24 @@ class NetworkDescription(Settings):
                 f"classes {first} and {second} of the network both have the name "
                 f"'{self.classes[second]}'",
                 hint="give each class a name of its own",
+            )
+
+    @property
+    def channels(self) -> int:
+        """The number K of input channels: 3 of colour images, 1 of grey ones."""
+        return len(self.mean)
+
+    def check_colour(self, what: str, hint: str = "leave it out") -> None:
+        """Raise InputError if the network takes other images than those of three channels.
+
+        Args:
+            what: needs colour images, the beginning of the message.
+            hint: of the message.
+        """
+        if self.channels != COLOUR:
+            raise InputError(
+                f"{what} needs images of three channels, and the network takes {self.channels}",
+                hint=hint,
             )
 
     @property

@@ -38,8 +38,9 @@ class Wishes:
 
     classes: tuple[str, ...] | None = None  # names in the order of the logits
     palette: tuple[tuple[int, int, int], ...] = ()  # their colours 0..255, or none
-    mean: tuple[float, float, float] | None = None  # input normalisation of images in 0..1
-    std: tuple[float, float, float] | None = None
+    # Input normalisation of images in 0..1, a number for each channel.
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     inference_size: tuple[int, int] | None = None  # (height, width)
     arguments: Mapping[str, Any] = field(default_factory=dict)  # for the factory
     state: Mapping[str, Tensor] | None = None  # the weights of a file, by name
@@ -151,19 +152,24 @@ def check_network(network: SegmentationNetwork) -> list[str]:
         notes on what was taken for the logits, and on log-probabilities or outputs in 0..1.
 
     Raises:
-        InputError: it is not a function of each frame alone, from ``[N, 3, H, W]`` to finite logits
+        InputError: it is not a function of each frame alone, from ``[N, K, H, W]`` to finite logits
             ``[N, C, H, W]``.
     """
     size = network.description.inference_size or SMALL
     network.eval()
-    frames = _random_frames(1, size)
+    channels = network.description.channels
+    frames = _random_frames(1, channels, size)
     try:
         logits = network(frames)
     except InputError:
         raise
     except Exception as error:  # whatever somebody else's forward raises
         message = f"the network fails on a frame of {size[0]} x {size[1]} ({one_line(error)})"
-        raise InputError(message, hint="give the size it was made for: --size HxW") from error
+        hint = "give the size it was made for: --size HxW"
+        taken = _channels_taken(network.body)
+        if taken not in (None, channels):
+            hint = f"give mean and std {taken} numbers each, one for each channel"
+        raise InputError(message, hint=hint) from error
     if not torch.isfinite(logits).all():
         raise InputError("the network gives logits that are not finite")
     _check_batches(network, size)
@@ -173,10 +179,20 @@ def check_network(network: SegmentationNetwork) -> list[str]:
     return [note for note in notes if note]
 
 
-def _random_frames(count: int, size: tuple[int, int]) -> Tensor:
-    """Return the same frames ``[count, 3, H, W]`` float32 in 0..1 in every call."""
+def _channels_taken(body: nn.Module) -> int | None:
+    """Return the number of channels that the first convolution of a network takes; None where it
+    has no convolution.
+    """
+    for layer in body.modules():
+        if isinstance(layer, nn.Conv2d):
+            return layer.in_channels
+    return None
+
+
+def _random_frames(count: int, channels: int, size: tuple[int, int]) -> Tensor:
+    """Return the same frames ``[count, channels, H, W]`` float32 in 0..1 in every call."""
     generator = torch.Generator().manual_seed(0)
-    return torch.rand(count, 3, *size, generator=generator, dtype=torch.float32)
+    return torch.rand(count, channels, *size, generator=generator, dtype=torch.float32)
 
 
 def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
@@ -186,7 +202,7 @@ def _check_batches(network: SegmentationNetwork, size: tuple[int, int]) -> None:
     where the network does not take small ones.
     """
     for height, width in (SMALL, size):
-        frames = _random_frames(2, (height, width))
+        frames = _random_frames(2, network.description.channels, (height, width))
         try:
             both = network(frames)
             single = network(frames[1:])

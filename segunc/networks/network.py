@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError, NotFiniteError
-from segunc.networks.description import NetworkDescription
+from segunc.networks.description import COLOUR, NetworkDescription
 
 
 class SegmentationNetwork(nn.Module):
-    """A body (any module from ``[N, 3, H, W]`` to logits ``[N, C, H, W]``) and its description.
-    Takes images in 0..1 of any size: what its stride does not divide is padded at the right and
-    bottom by repeating the border, and the logits are cropped.
+    """A body (any module from ``[N, K, H, W]`` to logits ``[N, C, H, W]``) and its description,
+    which says the number K of channels. Takes images in 0..1 of any size: what its stride does not
+    divide is padded at the right and bottom by repeating the border, and the logits are cropped.
 
     Args:
         body: the module, which sees normalised images.
@@ -53,11 +53,8 @@ class SegmentationNetwork(nn.Module):
         self.register_buffer("std", std, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the logits ``[N, C, H, W]`` of images ``[N, 3, H, W]`` in 0..1."""
-        channels = self.mean.shape[1]
-        if images.ndim != 4 or images.shape[1] != channels:
-            message = f"images of shape {tuple(images.shape)} are not [N, {channels}, H, W]"
-            raise InputError(message, hint="check the order of the axes")
+        """Return the logits ``[N, C, H, W]`` of images ``[N, K, H, W]`` in 0..1."""
+        check_axes(images, self.mean.shape[1])
         height, width = images.shape[-2:]
         images = self.prepared(images)
         logits = self._dense_logits(self.body(images), images)
@@ -68,7 +65,7 @@ class SegmentationNetwork(nn.Module):
         return logits[..., :height, :width]
 
     def prepared(self, images: Tensor) -> Tensor:
-        """Return images ``[N, 3, H, W]`` in 0..1 as the body takes them: normalised and padded."""
+        """Return images ``[N, K, H, W]`` in 0..1 as the body takes them: normalised and padded."""
         return self._padded((images - self.mean) / self.std)
 
     def _padded(self, images: Tensor) -> Tensor:
@@ -86,7 +83,7 @@ class SegmentationNetwork(nn.Module):
 
     def _dense_logits(self, outputs: Any, images: Tensor) -> Tensor:
         """Return the logits ``[N, outputs, H, W]`` in what the body returned for images
-        ``[N, 3, H, W]``; logits of another size are resized bilinearly.
+        ``[N, K, H, W]``; logits of another size are resized bilinearly.
 
         Raises:
             InputError: there are none, or of another number of channels or another aspect ratio.
@@ -113,6 +110,21 @@ class SegmentationNetwork(nn.Module):
         if logits.shape[-2:] != size:
             logits = F.interpolate(logits, size, mode="bilinear", align_corners=False)
         return logits
+
+
+def channels_of(network: nn.Module) -> int:
+    """Return the number of channels of the images that a network takes: 3 of a module that does not
+    say it.
+    """
+    return network.description.channels if isinstance(network, SegmentationNetwork) else COLOUR
+
+
+def check_axes(images: Tensor, channels: int) -> None:
+    """Raise InputError for images that are not ``[N, channels, H, W]``."""
+    if images.ndim == 4 and images.shape[1] == channels:
+        return
+    message = f"images of shape {tuple(images.shape)} are not [N, {channels}, H, W]"
+    raise InputError(message, hint=f"check the order of the axes and the {channels} channels")
 
 
 def logits_in(outputs: Any) -> Tensor | None:
@@ -230,8 +242,9 @@ def _count_outputs(network: SegmentationNetwork) -> int:
 
 
 def _grey_frame(network: SegmentationNetwork, size: tuple[int, ...]) -> Tensor:
-    """Return a frame ``[1, 3, H, W]`` of the value 0.5, where the network is."""
-    return torch.full((1, 3, *size), 0.5, device=network.mean.device, dtype=torch.float32)
+    """Return a frame ``[1, K, H, W]`` of the value 0.5, where the network is."""
+    channels = network.description.channels
+    return torch.full((1, channels, *size), 0.5, device=network.mean.device, dtype=torch.float32)
 
 
 def settle_size(network: SegmentationNetwork) -> None:
@@ -276,7 +289,7 @@ def gives_logarithms(network: nn.Module) -> bool:
 
 
 def note_on_outputs(network: SegmentationNetwork, frames: Tensor) -> str:
-    """Return what is taken for the logits of frames ``[N, 3, H, W]`` where a body returns more than
+    """Return what is taken for the logits of frames ``[N, K, H, W]`` where a body returns more than
     them, or logits of another size; else "".
     """
     images = network.prepared(frames)
@@ -310,7 +323,7 @@ def check_images(images: Tensor, network: nn.Module | None = None) -> None:
     """Check the values of images before a network sees them.
 
     Args:
-        images: ``[N, 3, H, W]``.
+        images: ``[N, K, H, W]``.
         network: a :class:`SegmentationNetwork` normalises images itself, so that they must lie in
             0..1. A module of another kind takes what it was made for.
 
@@ -383,7 +396,7 @@ def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
     Args:
         network: which returned the outputs.
         outputs: ``[N, C, H, W]`` at any resolution.
-        images: ``[N, 3, H, W]``.
+        images: ``[N, K, H, W]``.
 
     Returns:
         a note on log-probabilities or outputs that all lie in 0..1, else "".
@@ -415,7 +428,7 @@ def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
 
 
 def _probes(network: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two images of noise ``[1, 3, H, W]``, as the network takes them."""
+    """Return two images of noise ``[1, K, H, W]``, as the network takes them."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.rand(images[:1].shape, generator=generator, dtype=torch.float32).to(images)
     if isinstance(network, SegmentationNetwork):

@@ -13,14 +13,22 @@ from torch import Tensor, nn
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
-from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, SMP, NetworkDescription
+from segunc.networks.description import (
+    COLOUR,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    SMP,
+    NetworkDescription,
+)
 from segunc.networks.efficientnet_names import in_names_of_timm
 from segunc.networks.import_sources import Found, Wishes
 from segunc.networks.weights import load_foreign, read_state
 
-Triple = tuple[float, float, float]
+Numbers = tuple[float, ...]
 CHANNELS = "in_channels"
-"""Option of a network of grey frames, 1; without it a network takes three channels."""
+"""Option of a network of one channel whose frames are in colour, 1. Without it a network takes as
+many channels as its mean has numbers.
+"""
 _NAMES_OF_TIMM = {
     "inceptionv4": "inception_v4",
     "inceptionresnetv2": "inception_resnet_v2",
@@ -36,7 +44,8 @@ _ELSEWHERE = ("pretrained", "checkpoint", "cache")
 
 
 class Grey(nn.Module):
-    """Give a network of one channel the first of three: a grey frame has the same values in each.
+    """Give a network of one channel the first of three: a grey frame in colour has the same values
+    in each.
     The names of its weights are the network's own, behind ``network.``.
     """
 
@@ -64,7 +73,7 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """
     architecture = _architecture_of(description)
     options = dict(description.options)
-    channels = options.pop(CHANNELS, 3)
+    channels = options.pop(CHANNELS, description.channels)
     try:
         body = architecture(
             encoder_name=description.encoder,
@@ -78,7 +87,8 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
             raise
         message = f"smp cannot build {description.architecture} with encoder {description.encoder}"
         raise InputError(f"{message}: {_reason_of(error)}") from error
-    return Grey(body) if channels == 1 else body, _stride_of(body)
+    is_grey = channels == 1 and description.channels == COLOUR
+    return Grey(body) if is_grey else body, _stride_of(body)
 
 
 def _architecture_of(description: NetworkDescription) -> Any:
@@ -99,9 +109,13 @@ def _architecture_of(description: NetworkDescription) -> Any:
             f"encoder '{description.encoder}' is a place, not the name of an architecture"
         )
     options = {name: value for name, value in description.options.items() if name != CHANNELS}
-    if description.options.get(CHANNELS, 1) != 1:
-        message = f"a network for {description.options[CHANNELS]} channels is not supported"
-        raise InputError(message, hint="networks take three channels, or one of grey frames")
+    channels = description.options.get(CHANNELS, description.channels)
+    if channels != description.channels and (channels, description.channels) != (1, COLOUR):
+        message = (
+            f"the network takes {channels} channels, and mean and std have "
+            f"{description.channels} numbers"
+        )
+        raise InputError(message, hint="give mean and std a number for each channel")
     reserved = [name for name in options if name in RESERVED or name.startswith(_ELSEWHERE)]
     if reserved:
         message = f"network options {sorted(reserved)} are not options of the architecture"
@@ -141,8 +155,8 @@ def _stride_of(body: Any) -> int:
 
 def read(name: str, wishes: Wishes) -> Found:
     """Return a network from the folder that smp's ``save_pretrained`` wrote, with the normalisation
-    of its encoder's weights, if any. Of a network of grey frames the user says the normalisation,
-    because those weights are of colour images.
+    of its encoder's weights, if any. Of a network of other than three channels the user says the
+    normalisation, because those weights are of colour images.
     """
     folder = Path(name)
     if not folder.is_dir():
@@ -151,10 +165,7 @@ def read(name: str, wishes: Wishes) -> Found:
     config = read_json(folder / "config.json", "what smp's save_pretrained writes")
     architecture = str(config.pop("_model_class", ""))
     encoder = str(config.get("encoder_name", ""))
-    channels = config.get(CHANNELS, 3)
-    if channels not in (1, 3):
-        message = f"{folder} holds a network for {channels} channels, not for three or one"
-        raise InputError(message, hint="frames are colour or grey; others cannot be read")
+    channels = config.get(CHANNELS, COLOUR)
     if architecture not in architectures():
         raise InputError(
             f"{folder} holds '{architecture}', which is none of smp's {', '.join(architectures())}"
@@ -162,11 +173,17 @@ def read(name: str, wishes: Wishes) -> Found:
     accepted = inspect.signature(architectures()[architecture]).parameters
     options = {k: v for k, v in config.items() if k in accepted and k not in RESERVED}
     options.update(wishes.arguments)
-    if channels == 1:
-        options[CHANNELS] = 1
-    mean: Triple | None = None
-    std: Triple | None = None
-    if config.get("encoder_weights") and channels == 3:
+    if channels != COLOUR:
+        options[CHANNELS] = channels
+        if wishes.mean is None or wishes.std is None:
+            raise InputError(
+                f"{folder} holds a network of {channels} channels and does not say how its images "
+                "are normalised",
+                hint=f"give mean and std {channels} numbers each: --mean A,B,... --std A,B,...",
+            )
+    mean: Numbers | None = None
+    std: Numbers | None = None
+    if config.get("encoder_weights") and channels == COLOUR:
         mean, std = encoder_normalisation(encoder)
     description = wishes.description(
         SMP, architecture, encoder=encoder, options=options, mean=mean, std=std
@@ -174,7 +191,9 @@ def read(name: str, wishes: Wishes) -> Found:
     return Found(description, read_state(folder / "model.safetensors"))
 
 
-def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[str]:
+def load_encoder_weights(
+    encoder: nn.Module, name: str, weights: str, channels: int = COLOUR
+) -> list[str]:
     """Load pretrained weights into an encoder of smp.
 
     What a file holds beside the encoder (a classifier, a decoder) is left out.
@@ -184,6 +203,8 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
         name: smp's name for the encoder.
         weights: a name of smp's, e.g. ``imagenet`` (downloaded by smp), or the path of a file in
             the names of smp, timm, torchvision or, of an EfficientNet, efficientnet_pytorch.
+        channels: of the images. smp spreads the first layer of its weights, which are of three
+            channels, over others.
 
     Returns:
         what a user should know, a line each.
@@ -198,7 +219,7 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
         with warnings.catch_warnings():
             # smp warns of names that it renames and of weights that come with a name.
             warnings.simplefilter("ignore")
-            pretrained = smp.encoders.get_encoder(name, weights=weights)
+            pretrained = smp.encoders.get_encoder(name, in_channels=channels, weights=weights)
             encoder.load_state_dict(pretrained.state_dict())
     except KeyError as error:
         message = f"smp has no encoder weights '{weights}' ({error.args[0]})"
@@ -210,7 +231,7 @@ def load_encoder_weights(encoder: nn.Module, name: str, weights: str) -> list[st
     return []
 
 
-def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
+def encoder_normalisation(name: str) -> tuple[Numbers, Numbers]:
     """Return (mean, std) of images in 0..1 with which an encoder's pretrained weights were made, by
     smp's name for it: those of timm's record, and ImageNet's for encoders that timm does not know,
     which are all trained so.
@@ -223,7 +244,7 @@ def encoder_normalisation(name: str) -> tuple[Triple, Triple]:
     return tuple(record.mean), tuple(record.std)
 
 
-def normalisation_note(name: str, mean: Triple, std: Triple) -> str:
+def normalisation_note(name: str, mean: Numbers, std: Numbers) -> str:
     """Return what to say of a network whose images are normalised by mean and std, where its
     encoder's pretrained weights expect others, else "".
     """

@@ -37,6 +37,9 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     :mod:`segunc.networks.model_folder`.
     """
     _check(description.architecture)
+    description.check_colour(
+        f"torchvision's {description.architecture}", hint="give mean and std three numbers each"
+    )
     try:
         network = zoo.get_model(
             description.architecture,

@@ -32,7 +32,7 @@ from torch.overrides import TorchFunctionMode
 
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import read_json
-from segunc.networks.description import NetworkDescription
+from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.import_sources import Found, Wishes
 
 KIND = "transformers"
@@ -252,6 +252,11 @@ def build(description: NetworkDescription) -> tuple[nn.Module, int]:
     """
     architecture = _class(description.architecture)
     options = description.options
+    if options.get("bgr"):
+        description.check_colour(
+            f"{description.architecture} with the order blue, green, red",
+            hint="give mean and std three numbers each",
+        )
     content = _own_keys(options.get("config", {}))
     _refuse_places(content, description.architecture)
     try:
@@ -655,9 +660,10 @@ def _task_inputs(name: str, folder: Path, config: Any) -> list[int]:
 def _only_size(network: nn.Module, config: Any, options: Mapping[str, Any]) -> list[int] | None:
     """Return the (height, width) of a network's configuration where it fails on all others."""
     body = _body(network, options)
+    channels = next(_values_of(config.to_dict(), "num_channels"), COLOUR)
     for size in PROBES:
         try:
-            body(torch.zeros(1, 3, *size, dtype=torch.float32))
+            body(torch.zeros(1, channels, *size, dtype=torch.float32))
         except Exception:  # shapes that do not fit raise whatever they meet first
             continue
         return None

@@ -66,7 +66,7 @@ class FitRun(Generic[S]):
                 f"{' and '.join(needs.values())} needs data",
                 hint="give a loader, a data module or the settings of a data set",
             )
-        return self.source.open_for(self.model.network.description.num_classes)
+        return self.source.open_for(self.model.network.description)
 
     @property
     def device(self) -> torch.device:

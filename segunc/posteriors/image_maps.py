@@ -99,8 +99,8 @@ class ImageMaps(ScoreFields):
         prediction: class ids uint8 ``[H, W]``.
         scores: float32 ``[H, W]`` by name, higher where the network is to be trusted less;
             entropies are shares of ln C, 0..1.
-        image: RGB as it was given to the network, uint8 ``[H, W, 3]``, or float32 in 0..1; None
-            where it is not known.
+        image: as it was given to the network, uint8 ``[H, W, K]``, or float32 in 0..1; None where
+            it is not known. Figures show its first three channels as red, green and blue.
         classes: the names of the class ids.
         palette: their colours (red, green, blue) in 0..255; empty where the model has none.
         origin: what made the maps; None where it is not known.

@@ -30,6 +30,7 @@ from segunc.colours import (
     display_range,
     range_of_maps,
 )
+from segunc.data.channels import COLOUR, shown_colours
 from segunc.posteriors.map_origin import MapsOfImage
 from segunc.scores import OF_DRAWS, SCORES, first_shown, scale_words, title_of
 
@@ -331,10 +332,14 @@ def draw_block(page: Page, block: Panels, maps: MapsOfImage, top: float, name: s
         name: of the image.
     """
     number = 0
-    if block.image:
+    if block.image and maps.image is not None:
         height, width = maps.prediction.shape
         title = f"{name}  [{height} x {width}]"
-        draw_panel(page, block, number, top, title, maps.image, interpolation="auto")
+        shown = maps.image
+        if shown.shape[2] != COLOUR:
+            shown = shown_colours(shown)
+            title += ", channels 1 to 3" if maps.image.shape[2] > COLOUR else ", channel 1"
+        draw_panel(page, block, number, top, title, shown, interpolation="auto")
         number += 1
     painted = class_table(np.unique(maps.prediction), maps.palette)[maps.prediction]
     draw_panel(page, block, number, top, "Prediction", painted, interpolation="nearest")

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from segunc.core.errors import InputError
 from segunc.core.files import inside, safe_name, write_file
 from segunc.core.removal import is_listed
+from segunc.data.channels import shown_colours
 from segunc.maps.encoding import Array, encode_png
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import build_manifest, read_manifest
@@ -107,11 +106,8 @@ def _pictures(folder: Path, names: Sequence[str], maps: Sequence[MapsOfImage]) -
     for name, image in zip(names, maps, strict=True):
         if image.image is None:
             raise InputError(f"the maps of '{name}' hold no image", hint="leave images out")
-        pixels = image.image
-        if pixels.dtype != np.uint8:
-            pixels = np.rint(pixels * np.float32(255)).astype(np.uint8)
         path = inside(folder, f"{name}.png")
-        data = encode_png(pixels)
+        data = encode_png(shown_colours(image.image))
         if os.path.lexists(path) and not is_listed(path, [file_sum(data)]):
             raise InputError(
                 f"{path} is another file than the image of these maps, so it is not replaced",

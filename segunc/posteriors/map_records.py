@@ -11,9 +11,11 @@ import torch
 from segunc.core.bounds import Count, Seed, check_value
 from segunc.core.device import describe_device
 from segunc.core.errors import InputError
+from segunc.data.channels import ORDER, SCALES
 from segunc.data.images import AnyImage
 from segunc.maps.encoding import encode_score
 from segunc.maps.regions import strongest_regions
+from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
 from segunc.posteriors.image_maps import ImageMaps
 from segunc.posteriors.map_origin import Origin, ScoreMap
@@ -92,6 +94,19 @@ def model_record(
     return record
 
 
+def channels_record(description: NetworkDescription) -> dict[str, Any]:
+    """Return what a run records of images of other than three channels: how many there are, in
+    which order, and the values of white by their type. Nothing for images in colour.
+    """
+    if description.channels == COLOUR:
+        return {}
+    return {
+        "channels": description.channels,
+        "channel_order": ORDER,
+        "white": {**SCALES, "float": 1.0},
+    }
+
+
 def component_thresholds(scores: Iterable[str]) -> dict[str, float]:
     """Return from which value on the pixels of each score form components, in the order of the
     table of scores.
@@ -141,6 +156,9 @@ def origin_of(
         "component_thresholds": component_thresholds(sampler.scores),
         "mask_sha256": None,
     }
+    network = sampler.network
+    if isinstance(network, SegmentationNetwork):
+        run.update(channels_record(network.description))
     return Origin(run, model, describe_device(sampler.device), measured_to)
 
 
@@ -149,7 +167,7 @@ def sample_image(sampler: Sampler, image: AnyImage, origin: Origin) -> ImageMaps
 
     Args:
         sampler: over a :class:`SegmentationNetwork`.
-        image: RGB ``[H, W, 3]``, uint8 or float32 in 0..1.
+        image: ``[H, W, K]``, uint8 or float32 in 0..1, K the channels of the network.
         origin: what makes the maps.
     """
     network = sampler.network

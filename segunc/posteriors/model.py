@@ -48,7 +48,12 @@ from segunc.data.image_arrays import (
 )
 from segunc.data.images import AnyImage
 from segunc.networks.copies import copy_network
-from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD, NetworkDescription
+from segunc.networks.description import (
+    COLOUR,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    NetworkDescription,
+)
 from segunc.networks.import_sources import check_network
 from segunc.networks.model_folder import (
     DESCRIPTION,
@@ -386,7 +391,8 @@ class Model:
         threads take turns.
 
         Args:
-            image: RGB or grey, one image or several. NumPy has channels last: ``[H, W, 3]``,
+            image: RGB or grey, one image or several; of a network of K other channels, images of
+                exactly K channels instead of 3. NumPy has channels last: ``[H, W, 3]``,
                 ``[H, W]``, ``[N, H, W, 3]``. Torch, on any device, has them first: ``[3, H, W]``,
                 ``[1, H, W]``, ``[N, 3, H, W]``. Or a PIL image, which is read as its file is. Or a
                 list of images, whose sizes may differ.
@@ -404,7 +410,7 @@ class Model:
             NotFiniteError: the network or a draw returns NaN or infinite values.
         """
         sampling = check_sampling(draws, seed, scores)
-        batch = _read_images(image, value_range)
+        batch = _read_images(image, value_range, self.network.description.channels)
         maps = [self._maps_of(frame, sampling) for frame in batch.images]
         return BatchMaps(maps) if batch.several else maps[0]
 
@@ -435,7 +441,7 @@ class Model:
         """
         sampling = check_sampling(draws, seed, scores)
         check_value_range(value_range)
-        frames = _frames_of(batches, value_range)
+        frames = _frames_of(batches, value_range, self.network.description.channels)
         return (self._maps_of(frame, sampling) for frame in frames)
 
     def _maps_of(self, image: AnyImage, sampling: Sampling) -> ImageMaps:
@@ -837,19 +843,33 @@ def _refuse_bayesian(folder: Path, model: Model) -> None:
 
 
 def _read_images(
-    image: ImageLike | Sequence[ImageLike], value_range: ValueRange | None
+    image: ImageLike | Sequence[ImageLike], value_range: ValueRange | None, channels: int
 ) -> ImageBatch:
     """Return what a model was called with as images; notes on their values are warnings."""
-    batch = read_images(image, value_range)
+    batch = read_images(image, value_range, channels)
     for note in batch.notes:
         warnings.warn(note, NoteWarning, stacklevel=caller_level())
     return batch
 
 
-def _frames_of(batches: Iterable[Any], value_range: ValueRange | None) -> Iterator[AnyImage]:
+def _frames_of(
+    batches: Iterable[Any], value_range: ValueRange | None, channels: int
+) -> Iterator[AnyImage]:
     """Yield the images of all batches of a loader."""
     for images in batches_of(batches):
-        yield from _read_images(images, value_range).images
+        yield from _read_images(images, value_range, channels).images
+
+
+def channels_in(folder: Path) -> int:
+    """Return the number of channels of the images that the model in a folder takes, without loading
+    it: 3 where the folder does not say it, which whoever loads the model reports.
+    """
+    members = sorted((folder / MEMBERS).glob("*/"))
+    for place in (folder, *members):
+        if (place / DESCRIPTION).exists():
+            mean = read_json(place / DESCRIPTION, "the description of a network").get("mean", ())
+            return len(mean) if isinstance(mean, list) and mean else COLOUR
+    return COLOUR
 
 
 def default_scores(folder: Path) -> tuple[str, ...]:
@@ -912,8 +932,8 @@ def wrap(
     module: nn.Module,
     classes: Sequence[str],
     *,
-    mean: tuple[float, float, float] = IMAGENET_MEAN,
-    std: tuple[float, float, float] = IMAGENET_STD,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
     palette: Sequence[tuple[int, int, int]] = (),
     inference_size: tuple[int, int] | None = None,
     factory: str = "",
@@ -922,10 +942,11 @@ def wrap(
     """Return a model of a module of one's own, which is not changed except that it is in eval mode.
 
     Args:
-        module: from normalised images ``[N, 3, H, W]`` to logits ``[N, C, H, W]``.
+        module: from normalised images ``[N, K, H, W]`` to logits ``[N, C, H, W]``.
         classes: the C class names in the order of the logits. A module of one output z has the
             logits (0, z) of two classes; where one name is given, the first class is "background".
-        mean, std: input normalisation of images in 0..1, per channel.
+        mean, std: input normalisation of images in 0..1, a number for each of the K channels of the
+            images, in their order. The default is of colour images.
         palette: one (red, green, blue) in 0..255 a class.
         inference_size: (height, width) of the frames that it was made for, or None for any.
         factory: ``package.module:function`` that makes the module from ``arguments``, so that a
@@ -956,8 +977,8 @@ def wrap(
         tuple(classes),
         tuple(palette),
         options,
-        mean,
-        std,
+        tuple(mean),
+        tuple(std),
         inference_size,
         kind="python",
     )

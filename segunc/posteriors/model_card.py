@@ -16,7 +16,7 @@ from segunc.core.files import file_sha256, is_record, read_json, read_text
 from segunc.core.places import without_place
 from segunc.core.version import tool_version
 from segunc.decisions.states import STATES
-from segunc.networks.description import NetworkDescription
+from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS
 from segunc.training.config import DATA, HISTORY, recorded_data
 
@@ -137,6 +137,7 @@ def make_card(folder: Path, name: str, options: CardOptions) -> Card:
         "opening": _opening(network, posterior),
         "model_description": words.get("model_description", ""),
         "needs_network": not network.architecture,
+        "image": _image(network),
         "how_to_load": _how_to_load(folder, network),
         "facts": [*_facts(folder, network, posterior), ("SHA-256 of the network", digest)],
         "licence": _licence(header),
@@ -242,6 +243,13 @@ def _facts(
     source = network.provenance.get("hub")
     if source:
         yield "loaded from", _cell(f"{source['repository']} at {source['revision']}")
+
+
+def _image(network: NetworkDescription) -> str:
+    """Return what images the model takes, in words."""
+    if network.channels == COLOUR:
+        return "RGB uint8 [H, W, 3]"
+    return f"uint8 [H, W, {network.channels}], channels in the order of mean and std"
 
 
 def _is_fitted(path: Path) -> bool:

@@ -46,10 +46,10 @@ class MethodSettings(Settings):
             model: of :func:`segunc.load` or :func:`segunc.wrap`. Methods that make a posterior take
                 a deterministic one.
             data: a ``DataLoader`` or another iterable of batches ``(image, label)``, or of
-                dictionaries with these keys: float images ``[N, 3, H, W]`` in 0..1 and class ids
+                dictionaries with these keys: float images ``[N, K, H, W]`` in 0..1 and class ids
                 ``[N, H, W]`` or ``[N, 1, H, W]``, 255 ignored; a Lightning data module; the path of
                 a configuration; ``NAME:FOLDER`` of a data set, or its settings as a mapping; for
-                methods that need no labels also images RGB uint8 ``[H, W, 3]``. None takes the data
+                methods that need no labels also images uint8 ``[H, W, K]``. None takes the data
                 that the model was made with, where the method needs some. A single loader serves
                 as every split. A loader that never ends needs ``max_steps`` of the settings, which
                 only methods that train have.

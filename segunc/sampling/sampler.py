@@ -32,7 +32,7 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, NoteWarning, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
-from segunc.data.images import AnyImage, Image
+from segunc.data.images import AnyImage
 from segunc.networks.network import (
     SegmentationNetwork,
     check_images,
@@ -177,7 +177,7 @@ class Provider(Protocol):
         """Return the evidence that is needed of it, by the names of :data:`segunc.scores.EVIDENCE`.
 
         Args:
-            subject: images ``[n, 3, H, W]`` in 0..1; or, for a sum of scores, the maps of its parts
+            subject: images ``[n, K, H, W]`` in 0..1; or, for a sum of scores, the maps of its parts
                 and the ``prediction``, ``[n, H, W]``, by name.
             needs: names of evidence.
 
@@ -1030,7 +1030,7 @@ def sample_frames(
 
     Args:
         sampler: over a :class:`SegmentationNetwork`.
-        images: RGB uint8 ``[H, W, 3]``, or float32 in 0..1.
+        images: uint8 ``[H, W, K]``, or float32 in 0..1, K the channels of the network.
         size: (height, width) that the network sees; None is its inference size for the frame.
         keep_probabilities: see :meth:`Sampler.__call__`.
         wait: False returns before a GPU has computed the maps, see :meth:`Sampler.start`.
@@ -1043,7 +1043,7 @@ def sample_frames(
     return run(batch, size=frame, keep_probabilities=keep_probabilities, whole=images)
 
 
-def fault_of(error: Exception, image: Image | None) -> InputError:
+def fault_of(error: Exception, image: AnyImage | None) -> InputError:
     """Return why one frame has no maps, where that is the frame's own fault: it is refused, or too
     large for memory. Any other error is raised.
     """
@@ -1069,8 +1069,7 @@ def fault_of(error: Exception, image: Image | None) -> InputError:
 
 
 def network_input(images: Sequence[AnyImage], size: tuple[int, int] | None = None) -> Tensor:
-    """Return RGB images ``[H, W, 3]``, uint8 or float32 in 0..1, as float32 ``[n, 3, h, w]`` in
-    0..1.
+    """Return images ``[H, W, K]``, uint8 or float32 in 0..1, as float32 ``[n, K, h, w]`` in 0..1.
 
     Args:
         images: uint8 images are resized in 8 bits, as they always were, float images in float32.
@@ -1083,6 +1082,7 @@ def network_input(images: Sequence[AnyImage], size: tuple[int, int] | None = Non
         if size is not None and image.shape[:2] != size:
             interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
             pixels = cv2.resize(image, (size[1], size[0]), interpolation=interpolation)
+            pixels = pixels.reshape(*size, image.shape[2])  # OpenCV drops an axis of one channel
         values = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
         planes.append(values.float().div_(255.0) if values.dtype == torch.uint8 else values)
     return torch.stack(planes)

@@ -31,6 +31,7 @@ from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
+from segunc.networks.network import channels_of
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights, normalisation_note
 from segunc.networks.weights import load_weights, read_checkpoint
 from segunc.training import losses
@@ -113,7 +114,7 @@ def trainer_settings(
         settings["accelerator"] = "gpu"
         settings["devices"] = [int(number)]
     if "precision" not in config:
-        precision = choose_precision("auto", resolve_device(device), network)
+        precision = choose_precision("auto", resolve_device(device), network, channels_of(network))
         settings["precision"] = "bf16-mixed" if precision == "bfloat16" else "32-true"
     return {**settings, **config}
 
@@ -245,7 +246,7 @@ class TrainingProgress(Callback):
 
 
 class SegmentationTask(L.LightningModule):
-    """Train any network from images ``[N, 3, H, W]`` in 0..1 to logits ``[N, C, H, W]``, on
+    """Train any network from images ``[N, K, H, W]`` in 0..1 to logits ``[N, C, H, W]``, on
     dictionaries with ``image`` and ``label`` (int64, 255 ignored), with C ``class_weights`` or
     None. It logs ``train/loss``, and ``val/miou`` and ``val/loss`` of the validation set. A loss or
     a parameter that becomes NaN or infinite ends the training, and no checkpoint is written after.
@@ -317,8 +318,8 @@ def _build_to_train(config: NetworkConfig, classes: LabelMap) -> SegmentationNet
     """Return the network of a configuration, with the weights that it starts from and the
     normalisation that these expect.
     """
-    mean = IMAGENET_MEAN
-    std = IMAGENET_STD
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
     if config.encoder_weights:
         mean, std = encoder_normalisation(config.encoder)
     description = NetworkDescription(
@@ -352,7 +353,8 @@ def _load_first_weights(network: SegmentationNetwork, config: NetworkConfig) -> 
         return notes
     if config.encoder_weights:
         encoder = cast(nn.Module, network.body.encoder)
-        return load_encoder_weights(encoder, config.encoder, config.encoder_weights)
+        channels = network.description.channels
+        return load_encoder_weights(encoder, config.encoder, config.encoder_weights, channels)
     return []
 
 
@@ -368,6 +370,7 @@ def train_network(
         data = SegmentationDataModule(**config.data)
         data.seed += config.seed
         network = _build_to_train(config.network, data.label_map)
+        data.channels = network.description.channels
         settings = trainer_settings(dict(config.trainer), out, device, network)
         if settings.get("max_epochs") == 0 and not config.network.weights:
             raise InputError(

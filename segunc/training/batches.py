@@ -11,17 +11,18 @@ import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.networks.network import check_unit_images
+from segunc.networks.description import COLOUR
+from segunc.networks.network import check_axes, check_unit_images
 from segunc.training.losses import check_labels
 
 if TYPE_CHECKING:
     from segunc.data.module import SegmentationDataModule
 
-Batch = tuple[Tensor, Tensor]  # images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``
+Batch = tuple[Tensor, Tensor]  # images ``[N, K, H, W]`` in 0..1 and labels ``[N, H, W]``
 
 
 def unpack_batch(batch: Any) -> Batch:
-    """Return images ``[N, 3, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary
+    """Return images ``[N, K, H, W]`` and int64 train ids ``[N, H, W]`` of a pair or of a dictionary
     with these keys; labels may be ``[N, 1, H, W]``.
     """
     if isinstance(batch, Mapping) and {"image", "label"} <= set(batch):
@@ -68,13 +69,14 @@ def class_ids(labels: Tensor) -> Tensor:
     return ids
 
 
-def checked_batch(batch: Any, classes: int) -> Batch:
+def checked_batch(batch: Any, classes: int, channels: int = COLOUR) -> Batch:
     """Return float32 images and labels of a batch that a program hands over, which any method
     takes. Images of the type uint8 are divided by 255.
 
     Args:
         batch: as :func:`unpack_batch` takes it.
         classes: number of classes of the network.
+        channels: number of channels of its images.
 
     Raises:
         InputError: images of another shape or range, labels of another size, or neither class ids
@@ -82,9 +84,7 @@ def checked_batch(batch: Any, classes: int) -> Batch:
         NotFiniteError: the images hold NaN or infinite values.
     """
     images, labels = unpack_batch(batch)
-    if images.ndim != 4 or images.shape[1] != 3:
-        message = f"images of shape {tuple(images.shape)} are not [N, 3, H, W]"
-        raise InputError(message, hint="check the order of the axes")
+    check_axes(images, channels)
     if images.dtype == torch.uint8:
         images = images.float() / 255
     check_unit_images(images)
@@ -138,12 +138,15 @@ def no_batch() -> InputError:
     return InputError("the loader holds no batch", hint="check its data set and batch size")
 
 
-def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
+def open_data(
+    data: Mapping[str, Any], classes: int, channels: int = COLOUR
+) -> SegmentationDataModule:
     """Return the data set that a configuration describes.
 
     Args:
         data: arguments of :class:`segunc.data.module.SegmentationDataModule`.
         classes: how many classes the network has.
+        channels: how many channels its images have.
 
     Raises:
         InputError: the data set has another number of classes.
@@ -151,6 +154,7 @@ def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
     from segunc.data.module import SegmentationDataModule
 
     module = SegmentationDataModule(**data)
+    module.channels = channels
     count = module.label_map.num_classes
     if count != classes:
         raise InputError(

@@ -59,10 +59,11 @@ class NetworkConfig(Settings):
         encoder_weights: weights of the encoder: a name of smp (imagenet), or a file of smp, timm or
             torchvision; none for random weights. If ``weights`` is given, the encoder's weights
             come from that file, and this key only chooses the normalisation of the input.
-        mean: mean of the input normalisation, for images in 0..1; none takes the mean of the
-            encoder's weights, or ImageNet's.
-        std: standard deviation of the input normalisation, for images in 0..1; none takes that of
-            the encoder's weights, or ImageNet's.
+        mean: mean of the input normalisation, for images in 0..1, a number for each channel; none
+            takes the mean of the encoder's weights, or ImageNet's. As many numbers as are given are
+            the channels of the network and of its frames.
+        std: standard deviation of the input normalisation, for images in 0..1, a number for each
+            channel; none takes that of the encoder's weights, or ImageNet's.
         inference_size: height and width to which frames are resized for the network; a frame of
             another aspect ratio keeps its ratio. none keeps each frame's own size.
     """
@@ -73,8 +74,8 @@ class NetworkConfig(Settings):
     options: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
     encoder_weights: str | None = None
-    mean: tuple[float, float, float] | None = None
-    std: tuple[float, float, float] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
     inference_size: tuple[int, int] | None = None
 
 

@@ -23,6 +23,7 @@ from segunc.core.errors import InputError
 from segunc.data.datasets import name_and_folder
 from segunc.data.images import Image, Labels
 from segunc.data.labels import IGNORE
+from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.training.batches import (
     Batch,
     check_repeatable,
@@ -51,7 +52,7 @@ class FitData(Protocol):
 
     def dataset(self, split: str) -> Any:
         """Return the frames of a split: they have a length and ``read(index)``, which gives an
-        image ``[H, W, 3]`` and train ids uint8 ``[H, W]``, 255 ignored.
+        image ``[H, W, K]`` and train ids uint8 ``[H, W]``, 255 ignored.
         """
 
     def folds(self) -> Sequence[Any]:
@@ -70,15 +71,17 @@ class CheckedBatches:
     Args:
         loader: gives the batches.
         classes: number of classes of the network.
+        channels: number of channels of its images.
     """
 
-    def __init__(self, loader: Iterable[Any], classes: int) -> None:
+    def __init__(self, loader: Iterable[Any], classes: int, channels: int = COLOUR) -> None:
         self._loader = loader
         self._classes = classes
+        self._channels = channels
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._loader:
-            yield checked_batch(batch, self._classes)
+            yield checked_batch(batch, self._classes, self._channels)
 
     @cached_property
     def frames(self) -> int:
@@ -132,12 +135,12 @@ class LoaderFrames:
         return self._batches.frames
 
     def _tensors(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield image ``[3, H, W]`` and labels ``[H, W]`` of each frame of a pass."""
+        """Yield image ``[K, H, W]`` and labels ``[H, W]`` of each frame of a pass."""
         for images, labels in self._batches:
             yield from zip(images, labels, strict=True)
 
     def read(self, index: int) -> tuple[Any, Labels]:
-        """Return an image ``[H, W, 3]`` and train ids uint8 ``[H, W]``; frames are best read in
+        """Return an image ``[H, W, K]`` and train ids uint8 ``[H, W]``; frames are best read in
         their order, because a former one begins a new pass.
 
         The image is uint8 where all values are those of 8 bits divided by 255, else float32.
@@ -157,7 +160,7 @@ class LoaderFrames:
         )
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        """Return ``image`` float32 ``[3, H, W]`` and ``label`` int64 ``[H, W]`` of any frame; all
+        """Return ``image`` float32 ``[K, H, W]`` and ``label`` int64 ``[H, W]`` of any frame; all
         frames are kept in memory for it.
         """
         if not self._kept:
@@ -166,7 +169,7 @@ class LoaderFrames:
 
 
 def as_image(image: Tensor) -> npt.NDArray[Any]:
-    """Return ``[3, H, W]`` in 0..1 as ``[H, W, 3]``: uint8 where nothing is lost by it."""
+    """Return ``[K, H, W]`` in 0..1 as ``[H, W, K]``: uint8 where nothing is lost by it."""
     values = image.detach().cpu().permute(1, 2, 0).contiguous().float()
     codes = (values * 255).round().clamp(0, 255).to(torch.uint8)
     if bool((codes.float() / 255 == values).all()):
@@ -210,12 +213,14 @@ class LoaderData:
         classes: number C of the network's classes.
         max_batches: of a pass over a loader that does not say its length; 0 counts all.
         of_module: whether they are those of a data module; else the only one serves every split.
+        channels: number K of channels of the network's images.
     """
 
     loaders: Mapping[str, Iterable[Any]]
     classes: int
     max_batches: int = 0
     of_module: bool = False
+    channels: int = COLOUR
     seed: int = 0
     workers: int = 0
     size: tuple[int, int] | None = None
@@ -247,7 +252,7 @@ class LoaderData:
         """Return the batches of a split."""
         loader = self.loader(split)
         if id(loader) not in self._batches:
-            self._batches[id(loader)] = CheckedBatches(loader, self.classes)
+            self._batches[id(loader)] = CheckedBatches(loader, self.classes, self.channels)
         return self._batches[id(loader)]
 
     def dataset(self, split: str, *, augment: bool = False) -> LoaderFrames:
@@ -308,7 +313,7 @@ class GivenImages:
     """Images without labels of a program: each is held out in turn, and the others are ``train``.
 
     Args:
-        images: RGB uint8 ``[H, W, 3]``.
+        images: uint8 ``[H, W, K]``.
         held_out: the number of the image that is ``val``.
     """
 
@@ -356,20 +361,20 @@ class DataSource:
     Args:
         settings: of a data set, by the names of :class:`segunc.data.module.DataConfig`; empty where
             a program hands over the data.
-        handed_over: opens what a program hands over, for a number of classes; None for a data set.
+        handed_over: opens what a program hands over, for a network; None for a data set.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    handed_over: Callable[[int], Any] | None = None
+    handed_over: Callable[[NetworkDescription], Any] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.settings) or self.handed_over is not None
 
-    def open_for(self, classes: int) -> Any:
-        """Return the :class:`FitData` for a network of so many classes."""
+    def open_for(self, network: NetworkDescription) -> Any:
+        """Return the :class:`FitData` for a network."""
         if self.handed_over is not None:
-            return self.handed_over(classes)
-        return open_data(self.settings, classes)
+            return self.handed_over(network)
+        return open_data(self.settings, network.num_classes, network.channels)
 
 
 def data_source(data: Any, folder: Path | None = None, *, max_batches: int = 0) -> DataSource:
@@ -379,7 +384,7 @@ def data_source(data: Any, folder: Path | None = None, *, max_batches: int = 0) 
         data: None for the data set that the model was made with; settings of a data set as a
             mapping or a :class:`segunc.data.module.DataConfig`; the path of a YAML file with the
             section ``data``; ``NAME:FOLDER`` of a data set; a data module; a loader or another
-            iterable of batches ``(image, label)``; images RGB uint8 ``[H, W, 3]`` without labels.
+            iterable of batches ``(image, label)``; images uint8 ``[H, W, K]`` without labels.
         folder: that the model was loaded from.
         max_batches: of a loader that does not say its length; 0 counts all.
 
@@ -401,15 +406,15 @@ def data_source(data: Any, folder: Path | None = None, *, max_batches: int = 0) 
         return DataSource(_settings(_named_data(str(data))))
     if isinstance(data, SegmentationDataModule):
         settings = plain_values(asdict(data.config))
-        return DataSource(settings, lambda classes: copy(_checked(data, classes)))
+        return DataSource(settings, lambda network: _checked(data, network))
     if callable(getattr(data, "train_dataloader", None)):
-        return DataSource(handed_over=lambda classes: _of_module(data, classes, max_batches))
+        return DataSource(handed_over=lambda network: _of_module(data, network, max_batches))
     images = _given_images(data)
     if images is not None:
-        return DataSource(handed_over=lambda classes: GivenImages(images))
+        return DataSource(handed_over=lambda network: _checked_images(images, network.channels))
     if isinstance(data, Iterable):
         return DataSource(
-            handed_over=lambda classes: LoaderData({"train": data}, classes, max_batches)
+            handed_over=lambda network: _of_loaders({"train": data}, network, max_batches)
         )
     raise InputError(
         f"data of type {type(data).__name__} hold no batches",
@@ -449,18 +454,38 @@ def _named_data(text: str) -> Mapping[str, Any]:
     return {"dataset": name, "root": folder}
 
 
-def _checked(data: Any, classes: int) -> Any:
-    """Return a data module of this package; InputError where it has another number of classes."""
+def _checked(data: Any, network: NetworkDescription) -> Any:
+    """Return a copy of a data module of this package for a network; InputError where it has another
+    number of classes.
+    """
+    classes = network.num_classes
     count = data.label_map.num_classes
     if count != classes:
         raise InputError(
             f"data set {data.config.dataset} has {count} classes, but the network has {classes}",
             hint="give the data set of its training, or data.labels with its classes",
         )
-    return data
+    module = copy(data)
+    if module.channels != network.channels:
+        module.channels = network.channels
+        module.forget_frames()
+    return module
 
 
-def _of_module(data: Any, classes: int, max_batches: int) -> LoaderData:
+def _of_loaders(
+    loaders: Mapping[str, Any],
+    network: NetworkDescription,
+    max_batches: int,
+    *,
+    of_module: bool = False,
+) -> LoaderData:
+    """Return loaders as the data of a network."""
+    return LoaderData(
+        loaders, network.num_classes, max_batches, of_module=of_module, channels=network.channels
+    )
+
+
+def _of_module(data: Any, network: NetworkDescription, max_batches: int) -> LoaderData:
     """Return the loaders of a LightningDataModule of one's own, or of what has its methods."""
     if callable(getattr(data, "prepare_data", None)):
         data.prepare_data()
@@ -470,7 +495,7 @@ def _of_module(data: Any, classes: int, max_batches: int) -> LoaderData:
     validation = _validation_loader(data)
     if validation is not None:
         loaders["val"] = validation
-    return LoaderData(loaders, classes, max_batches, of_module=True)
+    return _of_loaders(loaders, network, max_batches, of_module=True)
 
 
 def _validation_loader(data: Any) -> Any:
@@ -514,11 +539,18 @@ def _given_images(data: Any) -> list[Image] | None:
     for image in data:
         if not isinstance(image, np.ndarray) or image.ndim != 3:
             return None
-        if image.dtype != np.uint8 or image.shape[2] != 3:
-            raise InputError(
-                f"an image has the dtype {image.dtype} and the shape {image.shape}; expected RGB "
-                "uint8 [H, W, 3]",
-                hint="check its axes and its dtype",
-            )
         images.append(image)
     return images
+
+
+def _checked_images(images: Sequence[Image], channels: int) -> GivenImages:
+    """Return images without labels as data; InputError for other images than the network takes."""
+    for image in images:
+        if image.dtype != np.uint8 or image.shape[2] != channels:
+            colours = "RGB " if channels == COLOUR else ""
+            raise InputError(
+                f"an image has the dtype {image.dtype} and the shape {image.shape}; expected "
+                f"{colours}uint8 [H, W, {channels}]",
+                hint="check its axes and its dtype",
+            )
+    return GivenImages(images)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from segunc.core.errors import InputError
-from segunc.data.images import Image
+from segunc.data.images import AnyImage
 from segunc.frames.source import FrameSource
 from segunc.options import PredictOptions
 from segunc.sampling.sampler import Sampler, sample_frames
@@ -122,7 +122,7 @@ def decide(
     return Decision(plain, False, f"--compile auto: not compiled, compiled {times}")
 
 
-def seconds_of_frame(sampler: Sampler, image: Image, size: tuple[int, int] | None) -> float:
+def seconds_of_frame(sampler: Sampler, image: AnyImage, size: tuple[int, int] | None) -> float:
     """Return the seconds that a frame takes once all is prepared: its self-check is done, its
     passes are compiled.
     """

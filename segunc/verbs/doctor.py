@@ -16,7 +16,8 @@ from segunc.affine.draws import AffineLayout
 from segunc.core.device import describe_device, flushed_denormals, full_float32, threads
 from segunc.core.results import VerbResult
 from segunc.core.terminal import counted
-from segunc.data.images import load_image
+from segunc.data.channels import COLOUR, load_frame
+from segunc.exporting.check import check_frames
 from segunc.networks.copies import copy_network
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, takes
@@ -29,6 +30,7 @@ from segunc.verbs.model_cache import load
 
 # Largest difference of logits at alpha = 0, relative to the largest, that is float32 rounding.
 IDENTITY_BOUND = 1e-5
+TOY_SIZE = (256, 512)  # height and width of a frame that nobody gives
 # Mean (share of ln C) below which draws are one network: float32 sums alone give about 1e-8.
 DEAD_EPISTEMIC = 1e-6
 # Standard error of a score, as a share of its mean, from which more draws are worth their time.
@@ -52,7 +54,7 @@ class Finding:
 
 
 def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]:
-    """Run all checks of a Bayesian model on one clean frame, as the network sees it: ``[1, 3, H,
+    """Run all checks of a Bayesian model on one clean frame, as the network sees it: ``[1, K, H,
     W]``.
     """
     if model.report is not None:
@@ -133,7 +135,7 @@ def _check_convergence(sampler: Sampler, frame: Tensor, scores: Mapping[str, Ten
 @full_float32()
 def conversion_difference(network: nn.Module, images: Tensor) -> float:
     """Return the largest difference between a draw at alpha = 0 of a converted network and the
-    unconverted network, on images ``[N, 3, H, W]``, relative to the largest logit.
+    unconverted network, on images ``[N, K, H, W]``, relative to the largest logit.
     """
     layout = AffineLayout(network)
     plain = copy_network(network)
@@ -218,13 +220,17 @@ def _about_draws(model: Model, sampler: Sampler) -> tuple[str, ...]:
 
 
 def _network_frame(options: DoctorOptions, model: Model) -> Tensor:
-    """Return the frame of the checks ``[1, 3, H, W]``, at the size at which the network sees it: a
-    given image, else a toy scene.
+    """Return the frame of the checks ``[1, K, H, W]``, at the size at which the network sees it: a
+    given image, else a toy scene. A network of other than three channels sees random texture.
     """
+    channels = model.network.description.channels
     if options.image:
-        image = load_image(Path(options.image))
+        image = load_frame(Path(options.image), channels)
+    elif channels != COLOUR:
+        size = inference_size(model.network.description, TOY_SIZE, options.size)
+        return check_frames(size, channels)[0]
     else:
-        image = render_scene(np.random.SeedSequence(0), (256, 512), anomaly=False).image
+        image = render_scene(np.random.SeedSequence(0), TOY_SIZE, anomaly=False).image
     height, width = image.shape[:2]
     size = inference_size(model.network.description, (height, width), options.size)
     return network_input([image], size)

@@ -527,6 +527,8 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
         raise InputError("--model needs a data set", hint="--dataset camvid --root data/camvid")
     samples = data.frames.of_samples(split_samples(data.entry, options))
     model = load_model(folder)
+    if corruption is not None:
+        model.network.description.check_colour("--corruption")
     scores = check_scores(options.scores or default_scores(folder))
     with flushed_denormals(), threads(options.threads):
         # The calibration is made of the score msp.

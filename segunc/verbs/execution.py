@@ -30,7 +30,8 @@ from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
 from segunc.core.urls import is_url
-from segunc.data.images import Image
+from segunc.data.channels import shown_colours
+from segunc.data.images import AnyImage, Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.frames.image_source import ImageSource
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
@@ -50,10 +51,15 @@ from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
 from segunc.maps.store import FrameEncoder, Maps, MapsWriter
 from segunc.maps.uploads import fetch_maps, finish_upload, uploading
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.options import PredictOptions, SamplingOptions, recorded_command, several
+from segunc.options import PredictOptions, SamplingOptions, is_source, recorded_command, several
 from segunc.posteriors.abnn import ABNNPosterior, alpha_words
-from segunc.posteriors.map_records import component_thresholds, model_record, sampler_record
-from segunc.posteriors.model import Model, default_scores, load_model
+from segunc.posteriors.map_records import (
+    channels_record,
+    component_thresholds,
+    model_record,
+    sampler_record,
+)
+from segunc.posteriors.model import Model, channels_in, default_scores, load_model
 from segunc.processing import FrameProcess
 from segunc.sampling.branches import branches_of
 from segunc.sampling.sampler import Sampler
@@ -91,7 +97,8 @@ def make_sampler(
         _check_alpha(options.alpha, posterior.alpha, model, scores)
         posterior = posterior.with_alpha(options.alpha)
     model.place(device)
-    precision = choose_precision(options.precision, device, model.network)
+    channels = model.network.description.channels
+    precision = choose_precision(options.precision, device, model.network, channels)
     sampler = Sampler(
         model.network,
         posterior if model.bayesian else None,
@@ -217,15 +224,14 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     threads that were asked for.
     """
     shard = parse_shard(options.shard) if options.shard else Shard()
-    selection = _selection(options)
     region = Region(Path(options.mask)) if options.mask else None
     inputs = tuple(plan_outputs([str(spec) for spec in several(options.input)], options))
     # Before the model, which may be imported first.
-    sources = tuple(
-        open_source(target.spec, out=target.out, selection=selection, all_images=options.all_images)
-        for target in inputs
-    )
+    channels = None if is_source(options.model) else channels_in(Path(options.model))
+    sources = _open_sources(inputs, options, channels)
     folder = model_folder(options.model, trust=options.trust)
+    if channels is None:
+        sources = _open_sources(inputs, options, channels_in(folder))
     scores = tuple(check_scores(options.scores or default_scores(folder)))
     flag = read_thresholds(options.flag)
     overlay = first_shown(scores) if options.overlay else None
@@ -283,6 +289,24 @@ def _with_compilation(
     if decision.reason:
         decision.sampler.report.messages.append(decision.reason)
     return replace(options, compile=decision.compiled), decision.sampler
+
+
+def _open_sources(
+    inputs: Sequence[Input], options: PredictOptions, channels: int | None
+) -> tuple[FrameSource, ...]:
+    """Open the inputs of a run for a network of so many channels, None if that is not known."""
+    selection = _selection(options)
+    sources: list[FrameSource] = []
+    for target in inputs:
+        source = open_source(
+            target.spec,
+            out=target.out,
+            selection=selection,
+            all_images=options.all_images,
+            channels=channels,
+        )
+        sources.append(source)
+    return tuple(sources)
 
 
 def _thread_count(options: PredictOptions, inputs: Sequence[Input]) -> int | None:
@@ -522,6 +546,7 @@ def _run_settings(
         **source.identity(),
         **sampling_settings(job.model, sampler, options),
     }
+    settings.update(channels_record(job.model.network.description))
     if options.compact:
         settings["compact"] = True
     settings.update(
@@ -589,7 +614,7 @@ def overlay_drawer(
     def draw(frame: Frame, maps: Maps) -> Image:
         values = np.asarray(maps[score])
         return draw_overlay(
-            cast(Image, frame.image),
+            shown_colours(cast(AnyImage, frame.image)),
             values,
             legend,
             prediction=np.asarray(maps[PREDICTION], np.uint8),

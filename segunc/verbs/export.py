@@ -61,6 +61,7 @@ from segunc.exporting.operators import tensorrt_check
 from segunc.exporting.placement import Flag, Placement
 from segunc.exporting.price import Price
 from segunc.maps.encoding import encode_npy
+from segunc.networks.description import COLOUR
 from segunc.networks.network import gives_logarithms, inference_size
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
@@ -254,7 +255,8 @@ def _placement(options: ExportOptions, model: Model) -> Placement:
         network_size = inference_size(model.network.description, frame_size)
     if options.input == "uint8" and frame_size is None:
         frame_size = network_size
-    return Placement(network_size, options.batch, frame_size)
+    channels = model.network.description.channels
+    return Placement(network_size, options.batch, frame_size, channels=channels)
 
 
 def _traced_size(options: ExportOptions, model: Model) -> tuple[int, int]:
@@ -587,6 +589,13 @@ def _is_content(value: object) -> bool:
     )
 
 
+def _channel_order(channels: int) -> str:
+    """Return the order of the channels of an exported file's input in words."""
+    if channels == COLOUR:
+        return "RGB"
+    return f"the {channels} channels of the network, in the order of mean and std"
+
+
 def _sees_whole(sampler: Sampler) -> bool:
     """Return whether scores are made of frames at their own size as well."""
     return any(getattr(provider, "whole", False) for provider in sampler.fitted.providers)
@@ -634,7 +643,7 @@ def _input_record(options: ExportOptions, placement: Placement) -> dict[str, Any
             "name": "image",
             "type": "uint8",
             "shape": list(placement.shape),
-            "channels": "RGB",
+            "channels": _channel_order(placement.channels),
             "range": [0, 255],
             "network_size": list(placement.network_size),
         }
@@ -642,8 +651,8 @@ def _input_record(options: ExportOptions, placement: Placement) -> dict[str, Any
     return {
         "name": "image",
         "type": "float32",
-        "shape": [placement.batch, 3, *sides],
-        "channels": "RGB",
+        "shape": [placement.batch, placement.channels, *sides],
+        "channels": _channel_order(placement.channels),
         "range": [0, 1],
     }
 

@@ -23,11 +23,12 @@ from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.results import VerbResult
 from segunc.data.census import Value, take_census
+from segunc.data.channels import load_shown
 from segunc.data.data_set_table import OWN_ENTRY
 from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
 from segunc.data.entries import DatasetEntry
 from segunc.data.frame_lists import FRAME_COLUMNS
-from segunc.data.images import Colour, Image, Labels, load_image, resize_nearest
+from segunc.data.images import Colour, Image, Labels, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
 from segunc.data.pairing import Pair
 from segunc.data.recognition import Recognised, recognise, recognised_as
@@ -305,7 +306,7 @@ def _sampled_sizes(found: Found) -> list[tuple[int, int]]:
     step = max(1, len(found.pairs) // 8)
     sizes: list[tuple[int, int]] = []
     for pair in found.pairs[::step]:
-        height, width = load_image(found.root / pair.image).shape[:2]
+        height, width = load_shown(found.root / pair.image).shape[:2]
         sizes.append((height, width))
     return sizes
 
@@ -518,7 +519,7 @@ def _read_pair(root: Path, pair: Pair, labels: LabelMap) -> tuple[Image, Labels]
     Raises:
         InputError: one of them cannot be read, or they differ in size.
     """
-    image = load_image(root / pair.image)
+    image = load_shown(root / pair.image)
     label = labels.read(root / pair.label)
     if image.shape[:2] != label.shape:
         image_size = "{}x{}".format(*image.shape[:2])

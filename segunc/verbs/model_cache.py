@@ -276,15 +276,27 @@ def _reported(source: str, cache: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path, source: str) -> Iterator[None]:
-    """Hold the lock of an entry; wait where another run imports it."""
+    """Hold the lock of an entry; where another run imports it, say who that is and wait."""
     path = folder.with_name(f".{folder.name}.lock")
+    what = f"the entry of {source} in the cache"
     try:
-        lock = Lock(path, f"the entry of {source} in the cache", LOCK_SECONDS)
+        lock = _lock_at_once(path, what) or Lock(path, what, LOCK_SECONDS)
     except InputError as error:
         hint = f"wait for it; if that run is gone, remove {path}"
         raise InputError(error.message, hint=hint) from error
     with lock:
         yield
+
+
+def _lock_at_once(path: Path, what: str) -> Lock | None:
+    """Return a lock that nobody else holds; else say whom the run waits for, and return None."""
+    try:
+        return Lock(path, what)
+    except InputError as error:
+        minutes = f"{LOCK_SECONDS / 60:.0f} minutes"
+        line = f"{error.message}: waiting for it, at most {minutes}"
+        warnings.warn(line, NoteWarning, stacklevel=6)
+        return None
 
 
 def _make(source: str, identity: Mapping[str, Any], folder: Path) -> None:

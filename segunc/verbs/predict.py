@@ -12,6 +12,7 @@ from typing import ClassVar
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.results import VerbResult
 from segunc.core.urls import is_url, shown_url
+from segunc.networks.description import COLOUR
 from segunc.options import PredictOptions, is_source, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
 from segunc.verbs.ray_workers import RayWorkers, connected
@@ -100,18 +101,19 @@ def predict(options: PredictOptions) -> PredictResult:
         inputs=tuple(results),
         notes=(*job.sampler.report.messages, *notes),
         failure=_in_one_line(failures, len(job.inputs)),
-        hint=_hint(options),
+        hint=_hint(options, job.model.network.description.channels),
     )
 
 
-def _hint(options: PredictOptions) -> str:
+def _hint(options: PredictOptions, channels: int) -> str:
     """Return what would find unknown objects better than a network by its source does, with the
-    commands; empty where the user chose a model or scores.
+    commands; empty where the user chose a model or scores, or where the network takes other images
+    than those of three ``channels``, which a second encoder needs.
 
     The numbers are those of ``docs/boards.md`` on RoadObstacle21: "The packaged bank" (``knn``
     alone, and the entropy of FDDWNet), and "A bank from the operator's own road" (``knn``).
     """
-    if not is_source(options.model) or options.scores:
+    if not is_source(options.model) or options.scores or channels != COLOUR:
         return ""
     finetune = f"segunc finetune --base {shlex.quote(str(options.model))}"
     return (

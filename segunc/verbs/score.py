@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, overload
@@ -83,7 +84,7 @@ class ComponentNumbers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ScoreResult:
+class _ScoreResult(ABC):
     """What results of both kinds of labels have in common."""
 
     score: str
@@ -100,12 +101,13 @@ class _ScoreResult:
         """
         return copy.deepcopy(self.content)
 
+    @abstractmethod
     def _rows(self) -> Rows:
         """Return title, value and interval of each number of a table."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _title(self) -> str:
-        raise NotImplementedError
+        """Return the line above the table."""
 
     def __repr__(self) -> str:
         rows = self._rows()

@@ -14,7 +14,7 @@ import pytest
 from segunc.options import (
     Options,
     by_name,
-    colour_triple,
+    channel_numbers,
     frame_groups,
     json_or_text,
     size_or_dynamic,
@@ -41,7 +41,8 @@ def write_groups(path: Path, *lines: str) -> str:
     [
         (size_or_dynamic, "dynamic", "dynamic"),
         (size_or_dynamic, "40x56", (40, 56)),
-        (colour_triple, "0.5,0.25,1", (0.5, 0.25, 1.0)),
+        (channel_numbers, "0.5,0.25,1", (0.5, 0.25, 1.0)),
+        (channel_numbers, "0.5,0.25,1,0.125", (0.5, 0.25, 1.0, 0.125)),
         (read_pairs, "a=1, b = 2.5", {"a": 1.0, "b": 2.5}),
         (read_arguments, 'a=enet,b="enet",c=1', {"a": "enet", "b": "enet", "c": 1}),
         (read_arguments, "a=true,b=null", {"a": True, "b": None}),
@@ -54,8 +55,12 @@ def test_a_word_is_read_as_a_value(read: Callable[[str], Any], word: str, value:
 @pytest.mark.parametrize(
     ("read", "word", "message"),
     [
-        (colour_triple, "1,2", "'1,2' is not R,G,B, e.g. 0.485,0.456,0.406"),
-        (colour_triple, "1,2,red", "'1,2,red' is not R,G,B, e.g. 0.485,0.456,0.406"),
+        (
+            channel_numbers,
+            "1,2,red",
+            "'1,2,red' is not a number for each channel, e.g. 0.485,0.456,0.406",
+        ),
+        (channel_numbers, "1,", "'1,' is not a number for each channel, e.g. 0.485,0.456,0.406"),
         (read_pairs, "a=1,a=2", "'a' is given twice"),
         (read_pairs, "a=one", "'a=one' is not NAME=NUMBER"),
         (read_arguments, "a=True", "'a=True' is not NAME=JSON"),

@@ -187,7 +187,7 @@ def test_one_output_is_no_softmax() -> None:
     [
         (
             {"_model_class": "Unet", "in_channels": 4},
-            "a network for 4 channels, not for three or one",
+            "a network of 4 channels and does not say how its images are normalised",
         ),
         ({"_model_class": "Nobody", "in_channels": 3}, "holds 'Nobody', which is none of smp's"),
     ],
@@ -252,9 +252,14 @@ def test_whole_numbers_are_not_read_from_floats() -> None:
         load_foreign(network, state, "weights.pt")
 
 
-def test_a_mean_of_two_numbers_is_refused() -> None:
-    with pytest.raises(InputError, match="are not three numbers each"):
-        NetworkDescription("Unet", "resnet18", CLASSES, mean=(0.5, 0.5))  # type: ignore[arg-type]
+def test_a_mean_of_another_length_than_the_std_is_refused() -> None:
+    with pytest.raises(InputError, match="the input mean has 2 numbers and the std 3"):
+        NetworkDescription("Unet", "resnet18", CLASSES, mean=(0.5, 0.5))
+
+
+def test_a_network_without_a_channel_is_refused() -> None:
+    with pytest.raises(InputError, match="1 to 256 input channels, not 0"):
+        NetworkDescription("Unet", "resnet18", CLASSES, mean=(), std=())
 
 
 def test_a_dropped_output_that_does_not_exist_is_refused() -> None:
@@ -385,6 +390,6 @@ def test_a_layer_more_of_a_wrapped_network_is_refused() -> None:
 def test_an_encoder_takes_the_weights_that_smp_has_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = nn.Linear(2, 1)
     theirs = nn.Linear(2, 1)
-    monkeypatch.setattr(smp.encoders, "get_encoder", lambda name, weights: theirs)
+    monkeypatch.setattr(smp.encoders, "get_encoder", lambda name, **arguments: theirs)
     assert load_encoder_weights(ours, "resnet18", "imagenet") == []
     assert torch.equal(ours.weight, theirs.weight)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,7 +25,7 @@ import segunc
 from segunc import InputError, PartialFailure
 from segunc.cli.main import main
 from segunc.core.errors import NoteWarning
-from segunc.core.files import PARTIAL_SUFFIX
+from segunc.core.files import PARTIAL_SUFFIX, Lock
 from segunc.networks.import_sources import SOURCES, Found, Wishes
 from segunc.verbs import model_cache
 from segunc.verbs.model_cache import cache_folder, model_folder
@@ -388,6 +391,20 @@ def test_two_processes_at_once_make_one_entry(place: Place) -> None:
     assert printed[0] == printed[1]
     assert len(place.entries()) == 1
     assert not [*cache_folder().glob(f".*{PARTIAL_SUFFIX}")]
+
+
+def test_who_is_waited_for_is_said_at_once(place: Place) -> None:
+    segunc.load(place.source, trust=True)
+    (entry,) = place.entries()
+    shutil.rmtree(entry)
+    lock = Lock(entry.with_name(f".{entry.name}.lock"), "the entry")
+    threading.Timer(0.5, lock.release).start()
+    notes = notes_of(lambda: segunc.load(place.source))
+    (waiting,) = [note for note in notes if "waiting for it" in note]
+    assert f"is being written by another run (process {os.getpid()} on " in waiting
+    assert waiting.endswith("waiting for it, at most 15 minutes")
+    assert notes[0] == waiting
+    assert place.entries() == [entry]
 
 
 def test_every_verb_with_a_model_takes_a_source(place: Place) -> None:
