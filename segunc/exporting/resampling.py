@@ -68,9 +68,9 @@ class Resampling:
         self.is_area = target[0] < source[0]
         if self.is_area and target[1] > source[1]:
             raise InputError(
-                f"frames of {source[0]}x{source[1]} would be lower and wider at the network's "
+                f"a frame of {source[0]}x{source[1]} would be lower and wider at the network's "
                 f"{target[0]}x{target[1]}, and no graph resizes them as predict does",
-                hint="--size HxW of the same shape as the frames",
+                hint="--size HxW of the same shape as --frame-size",
             )
         height_ratio, width_ratio = source[0] / target[0], source[1] / target[1]
         self._pixels = 1.0  # in an area, where areas are whole pixels

@@ -2,7 +2,7 @@
 
 Runtimes of embedded devices have no float64. The sampler needs it, because it takes epistemic as
 the difference of two entropies. Here epistemic is a sum of terms that are all at least 0, so no
-difference takes digits away. ``docs/concepts/float32.md`` proves a bound of the error.
+difference takes digits away. ``docs/float32.md`` proves a bound of the error.
 """
 
 from __future__ import annotations

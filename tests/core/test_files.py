@@ -281,6 +281,7 @@ ALLOWED = {
     "core/urls.py target.open": "writes",
     "core/version.py BUILT_FROM.read_text": "a file of the package itself",
     "core/version.py metadata.distribution(PACKAGE).read_text": "what pip recorded",
+    "verbs/export.py parent.open": "writes",
     "data/channels.py PilImage.open": FROM_BYTES,
     "data/images.py PilImage.open": FROM_BYTES,
     "frames/streams.py av.open": "a stream or a camera, or a video that the user named",

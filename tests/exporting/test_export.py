@@ -591,7 +591,7 @@ THRESHOLD = "--threshold THRESHOLD"
         ("--to onnx --size dynamic --batch 2", "takes one float32 image in a call"),
         (
             "--to onnx --size 64x128 --input uint8 --frame-size 96x100",
-            "96x100 would be lower and wider at the network's 64x128",
+            "a frame of 96x100 would be lower and wider at the network's 64x128",
         ),
         ("--to pt2 --size 64x128 --check-in openvino", "--check-in openvino checks ONNX files"),
     ],

@@ -189,7 +189,10 @@ def test_data_sets_are_given_in_many_ways(finetuned: Job, tmp_path: Path) -> Non
         str(config),
         None,  # that of the training
     ]
-    samples = [data_source(way, model.folder).open_for(9).dataset("val").samples for way in ways]
+    samples = [
+        data_source(way, model.folder).open_for(model.network.description).dataset("val").samples
+        for way in ways
+    ]
     assert all(names == samples[0] for names in samples)
 
 

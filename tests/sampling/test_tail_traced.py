@@ -1,5 +1,5 @@
 """The tail of graphs against float64: each error is below its bound, which
-``docs/concepts/float32.md`` proves, for logits from flat to saturated.
+``docs/float32.md`` proves, for logits from flat to saturated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def evidence_of(logits: Tensor, temperature: float = 1.0) -> dict[str, Array]:
 
 class Exact:
     """The probabilities of draws and what is made of them, in float64. Names are the letters of
-    ``docs/concepts/float32.md``.
+    ``docs/float32.md``.
     """
 
     def __init__(self, logits: Tensor, temperature: float) -> None:

@@ -128,7 +128,7 @@ def test_the_decision_is_recorded_and_kept(
         input=finetuned.video,
         out=out,
         draws=2,
-        scores="entropy",
+        scores=["entropy"],
         precision="float32",
         device="cpu",
         compile="auto",

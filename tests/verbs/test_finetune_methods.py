@@ -335,16 +335,19 @@ def test_an_ensemble_is_the_mean_of_its_networks(seeds: Path, tmp_path: Path) ->
     make("ensemble", seeds, tmp_path / "model")
     model = load_model(tmp_path / "model")
     assert model.posterior.members == 2
-    # Kernels of another layout round differently.
     frame = FRAME.contiguous(memory_format=torch.channels_last)
-    probabilities = []
+    in_float32 = torch.zeros(1, 9, 64, 128)
+    exact = torch.zeros(1, 9, 64, 128, dtype=torch.float64)
     with torch.no_grad():
         for seed in (0, 1):
             network = load_network(seeds / f"seed-{seed}")
-            probabilities.append(network(frame).softmax(1))
-    mean = torch.stack(probabilities).mean(0)
+            in_float32 += network(frame).softmax(1) / 2
+            exact += network.double()(frame.double()).softmax(1) / 2
     result = Sampler(model.network, model.posterior)(FRAME, keep_probabilities=True)
-    torch.testing.assert_close(result.probabilities, mean, atol=2e-6, rtol=0)
+    assert result.probabilities is not None
+    # Kernels differ in their rounding: the sampler's may err as the networks' own passes do.
+    own_rounding = float((in_float32 - exact).abs().max())
+    assert float((result.probabilities - exact).abs().max()) < own_rounding + 2e-6
     assert float(result.scores["epistemic"].mean()) > 1e-6
 
 

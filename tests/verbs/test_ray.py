@@ -111,7 +111,7 @@ def test_a_run_whose_node_is_killed_writes_the_bytes_of_one_process(
 ) -> None:
     out = tmp_path / "maps"
     running = Command(*command_of(finetuned), "--out", out, "--ray", nodes.address)
-    finished = wait_for_lines(running, out, 5)
+    finished = wait_for_lines(running, out, 2)
     nodes.kill_second()
     assert finished < 10
     done = running.wait(PATIENCE)
