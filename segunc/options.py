@@ -664,7 +664,9 @@ class InitOptions(Options):
         two_classes: if labels have only two values, train on them as two classes (default: treat
             them as anomaly masks and stop)
         labelled_only: leave out images that have no label
-        overwrite: replace the files of an earlier init
+        update: add new frames to the files of an earlier init; names of classes, void values,
+            splits and the configuration stay as they are
+        overwrite: replace the files of an earlier init, with all that was edited in them
     """
 
     data: Folder = field(metadata={"flags": ("data",)})
@@ -676,6 +678,7 @@ class InitOptions(Options):
     void: Names | None = None
     two_classes: bool = False
     labelled_only: bool = False
+    update: bool = False
     overwrite: bool = False
 
 

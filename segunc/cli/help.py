@@ -14,7 +14,7 @@ from segunc.core.terminal import say
 
 COMMON: Mapping[str, tuple[str, ...]] = {
     "demo": ("out", "seed", "device"),
-    "init": ("data", "out", "images", "labels", "label_map", "void", "labelled_only"),
+    "init": ("data", "out", "images", "labels", "label_map", "void", "labelled_only", "update"),
     "import": ("source", "out", "weights", "classes", "mean", "std", "size", "trust"),
     "train": ("config", "out", "seeds", "device"),
     "finetune": ("base", "config", "out", "method", "device"),

@@ -170,15 +170,29 @@ def _without_apostrophe(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
+def _delimiter_of(header: str) -> str:
+    """Return the character that ends the cells of a CSV file, by its header."""
+    outside_quotes = re.sub('"[^"]*"', "", header)
+    for delimiter in ",;\t":
+        if delimiter in outside_quotes:
+            return delimiter
+    return ","
+
+
 def read_rows(path: Path) -> list[list[str]]:
     """Return the rows of a CSV file that are not empty, the header first.
+
+    Cells end at commas. Where the header has none, they end at semicolons, which spreadsheets write
+    in countries with decimal commas, or at tabs.
 
     Raises:
         OSError: as :func:`open_file` does.
         ValueError: the file is not a CSV file.
     """
     try:
-        rows = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+        text = read_text(path)
+        delimiter = _delimiter_of(text.lstrip().partition("\n")[0])
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         return [[_without_apostrophe(cell) for cell in row] for row in rows if row]
     except (ValueError, csv.Error) as error:
         raise ValueError(f"it is not a CSV file: {error}") from error

@@ -103,11 +103,15 @@ class Sheet:
     def line_sample(
         self, words: str, strokes: Strokes, left: int, baseline: int, size: int, width: int
     ) -> None:
-        """Draw a piece of an outline and its meaning, from ``left`` on in ``width`` pixels."""
+        """Draw a piece of an outline and its meaning, from ``left`` on in ``width`` pixels; without
+        strokes a piece of what a mask leaves out.
+        """
         height = size + 2
         top = baseline - size - 1
         self.bar(np.array([FAINT], np.uint8), left, top, 2 * size, height)
         thickness = outline_thickness(self.pixels.shape[1])
+        if not strokes:
+            self._hatch(left, left + 2 * size, top, height)
         for colour, wide in strokes:
             line = wide * thickness
             above = top + (height - line) // 2
@@ -139,7 +143,7 @@ class Sheet:
             self.bar(mark, x - thickness // 2, top - margin, thickness, height + 2 * margin)
 
     def _hatch(self, left: int, right: int, top: int, height: int) -> None:
-        """Draw slanted lines over a part of a colour bar whose values are extrapolated."""
+        """Draw slanted lines over a part of a bar: values that are extrapolated, or left out."""
         for x in range(left, right - height, 2 * height):
             start = (x, top + height - 1)
             end = (x + height - 1, top)
@@ -372,7 +376,26 @@ def draw_scores(
     prepared = values
     if legend.threshold is not None and legend.preparation:
         prepared = legend.preparation(values, prediction, kept)
-    return picture, _outline(picture, anomaly, legend, prepared)
+    left_out = None if kept is None else ~resize_nearest(kept, *size)
+    outlines: Outlines = []
+    if left_out is not None and left_out.any():
+        _hatch_left_out(picture, left_out)
+        outlines.append(("Striped: left out by the mask", ()))
+    return picture, [*_outline(picture, anomaly, legend, prepared), *outlines]
+
+
+def _hatch_left_out(picture: Image, left_out: Mask) -> None:
+    """Darken the pixels that a mask leaves out, in slanted stripes: their score is 0, but nobody
+    measured that the network is certain there.
+    """
+    height, width = left_out.shape
+    period = max(8, width // 40)
+    rows = np.arange(height)[:, None]
+    columns = np.arange(width)[None]
+    is_dark = (rows + columns) % period < period // 2
+    picture[left_out] = (picture[left_out] * 0.6).astype(np.uint8)
+    striped = left_out & is_dark
+    picture[striped] = (picture[striped] * 0.4).astype(np.uint8)
 
 
 def bar_colours() -> Image:

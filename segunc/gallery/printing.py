@@ -201,8 +201,14 @@ def _draw_bar(axes: Axes, legend: Legend, row: int) -> None:
 
 
 def _line_sample(axes: Axes, strokes: Any, row: int) -> None:
-    """Draw a piece of an outline at the beginning of a line of text."""
+    """Draw a piece of an outline at the beginning of a line of text; without strokes a piece of
+    what a mask leaves out.
+    """
     middle = _baseline(row) - 0.3 * TEXT / 72
+    if not strokes:
+        axes.add_patch(
+            Rectangle((MARGIN, middle - 0.04), 0.2, 0.08, fill=False, hatch="/////", lw=0)
+        )
     for colour, width in strokes:
         height = width * 0.011
         sample = Rectangle((MARGIN, middle - height / 2), 0.2, height, color=_hex(colour), lw=0)

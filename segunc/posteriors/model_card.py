@@ -263,7 +263,8 @@ def _training_data(folder: Path, network: NetworkDescription) -> str:
     name = recorded.get("dataset") or network.provenance.get("dataset")
     if not name:
         return "not recorded"
-    if recorded.get("validation"):
+    # An imported network has no record of its training: here it was only converted with these data.
+    if recorded.get("validation") and "epochs" in network.provenance:
         return f"{name}; its epoch was chosen on the split {recorded['validation']}"
     return str(name)
 

@@ -35,6 +35,8 @@ CALIBRATION = "calibration"
 ROLES = (TEST, VALIDATION, CALIBRATION)
 """What frames were used for. Only those of the first role say how a model does on new frames."""
 _VALIDATION_SPLITS = ("val", "valid", "validation", "selection")
+_TRAINED = {"epochs", "val_miou", "trained"}
+"""Keys of the record of a network that ``segunc train`` trained; an imported network has none."""
 _MACHINE = (
     *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
     *("threads", "seconds", "resumed", "trained"),
@@ -68,6 +70,8 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
         "trained": trained,
+        "imported": not _TRAINED & inputs.model.network.description.provenance.keys(),
+        "splits_changed": _splits_changed(inputs),
         "domain": domain,
         "results": results,
         "maps": [_maps(reader) for reader in inputs.maps],
@@ -80,6 +84,17 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "shift": _under_shift(results),
     }
     return facts | {"gaps": _gaps(facts)}
+
+
+def _splits_changed(inputs: Inputs) -> list[str]:
+    """Return the results that were made with another list of frames than the training."""
+    trained = inputs.model.network.description.provenance.get("frames_sha256")
+    changed = []
+    for run in inputs.results:
+        evaluated = run.content["run"].get("frames_sha256")
+        if trained and evaluated and trained != evaluated:
+            changed.append(run.name)
+    return changed
 
 
 def _plain(values: Row) -> Facts:
@@ -200,9 +215,32 @@ def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
         for reader in inputs.maps:
             frames.add(reader.frames, TEST)
     apart = _names_tested_apart(inputs, results)
+    known = set().union(*frames.of_role.values())
     for threshold in inputs.thresholds.values():
-        frames.add(threshold.frames.keys() - apart, CALIBRATION)
+        calibrated = threshold.frames.keys() - apart
+        frames.add(_as_results_name_them(calibrated, known - apart), CALIBRATION)
     return frames
+
+
+def _as_results_name_them(calibrated: Collection[str], known: Collection[str]) -> set[str]:
+    """Return the frames of a calibration by the names that results give them.
+
+    A result names a frame by its path below the root of its data set, and maps name it by its path
+    below their input: ``day/camera/1`` and ``camera/1`` are one frame. Names without a folder are
+    compared whole, because two drives may both have a frame ``1``.
+    """
+    of_ending: dict[str, str] = {}
+    for name in known:
+        parts = name.split("/")
+        for start in range(len(parts) - 1):
+            of_ending["/".join(parts[start:])] = name
+    names: set[str] = set()
+    for name in calibrated:
+        parts = name.split("/")
+        endings = ["/".join(parts[start:]) for start in range(max(len(parts) - 1, 1))]
+        same = next((of_ending[ending] for ending in endings if ending in of_ending), name)
+        names.add(name if name in known else same)
+    return names
 
 
 def _names_tested_apart(inputs: Inputs, results: Sequence[Row]) -> set[str]:

@@ -207,9 +207,25 @@ def _training_data(facts: Row) -> Line:
     trained = facts["trained"]
     if not trained:
         return _line("Training data", OPEN, "The model records none.")
+    if facts.get("imported"):
+        return _line(
+            "Training data",
+            OPEN,
+            "segunc did not train the network, so nothing records what it was trained on.",
+            f"What was fitted on it here saw the data set {trained.get('dataset')}.",
+        )
     text = f"Trained on {trained.get('dataset')}"
     if trained.get("validation"):
         text += f"; its epoch was chosen on the split {trained['validation']}"
+    changed = facts.get("splits_changed")
+    if changed:
+        return _line(
+            "Training data",
+            OPEN,
+            f"{text}.",
+            f"The list of frames has changed since, so {', '.join(changed)} may hold frames that "
+            "it was trained on.",
+        )
     return _line("Training data", STATED, f"{text}.")
 
 

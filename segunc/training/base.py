@@ -40,6 +40,7 @@ from segunc.training.config import (
     OptimisationConfig,
     TrainConfig,
     environment,
+    list_of_frames,
     read_config,
     record_data,
     save_config,
@@ -245,6 +246,18 @@ class TrainingProgress(Callback):
     on_exception = on_train_end  # type: ignore[assignment]
 
 
+class LastEpochValidation(Callback):
+    """Validate after the last epoch, too, where ``check_val_every_n_epoch`` would pass over it.
+
+    Schedules end with the smallest learning rate, so the last epoch is often the best.
+    """
+
+    def on_train_epoch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        every = trainer.check_val_every_n_epoch
+        if every and trainer.max_epochs and trainer.current_epoch + 1 == trainer.max_epochs:
+            trainer.check_val_every_n_epoch = 1
+
+
 class SegmentationTask(L.LightningModule):
     """Train any network from images ``[N, K, H, W]`` in 0..1 to logits ``[N, C, H, W]``, on
     dictionaries with ``image`` and ``label`` (int64, 255 ignored), with C ``class_weights`` or
@@ -386,6 +399,7 @@ def train_network(
         provenance = {
             "trained": measured["steps"] > 0,
             "dataset": config.data["dataset"],
+            **list_of_frames(config.data),
             "seed": config.seed,
             **environment(settings["precision"]),
             **measured,
@@ -421,7 +435,7 @@ def _fit_best(
         out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False
     )
     resume = claim_checkpoints(out, "train", config.plain())
-    callbacks: list[Callback] = [best]
+    callbacks: list[Callback] = [best, LastEpochValidation()]
     if settings.get("logger", True):  # the monitor refuses a run without a logger
         callbacks.append(LearningRateMonitor("step"))
     trainer = make_trainer(settings, out, "train", *callbacks)

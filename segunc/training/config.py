@@ -28,6 +28,7 @@ from segunc.core.bounds import (
 )
 from segunc.core.errors import InputError, nearest, one_line
 from segunc.core.files import (
+    file_sha256,
     read_result,
     read_text,
     reading,
@@ -344,6 +345,17 @@ def data_to_record(data: Mapping[str, Any], base: Path | None = None) -> dict[st
         values["dataset"] = f"{Path(own_entry['file']).resolve()}:{own_entry['name']}"
     plain: dict[str, Any] = plain_values(values)
     return plain
+
+
+def list_of_frames(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the list of frames that the data of a training name, as
+    ``frames_sha256``; nothing for data without such a list. Later verbs see by it that the splits
+    may have changed since.
+    """
+    named = data.get("frames")
+    if not named or not Path(named).is_file():
+        return {}
+    return {"frames_sha256": file_sha256(Path(named))}
 
 
 def record_data(folder: Path, data: Mapping[str, Any], base: Path | None = None) -> None:

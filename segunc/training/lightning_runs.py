@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from segunc.core import terminal
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.files import differing_keys, flat, inside, read_json, recording, write_json
+from segunc.core.files import (
+    differing_keys,
+    file_sha256,
+    flat,
+    inside,
+    read_json,
+    recording,
+    write_json,
+)
 from segunc.core.removal import files_below, is_listed, remove_checked, remove_empty
 from segunc.networks.weights import read_checkpoint
 
@@ -21,6 +29,7 @@ if TYPE_CHECKING:
     import lightning as L
 
 Say = Callable[[str], None]  # receives a line for each step of a run
+FILES_OF_DATA = ("frames", "labels")  # keys of data that may name a CSV file of the user
 INTERVAL = 20.0  # seconds between two lines of progress, and between two moments to save at
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
@@ -43,6 +52,8 @@ FREE = {
     "trainer.enable_progress_bar",
     "trainer.enable_model_summary",
     "trainer.profiler",
+    "data.frames_sha256",
+    "data.labels_sha256",
 }
 """Settings that may differ when a run is continued: where it runs, not what it makes."""
 
@@ -71,6 +82,34 @@ def unlike(before: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple
     ]
 
 
+def _listed_files(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the files of the user that say what the data of a run are: the list of
+    frames and the label map. Keys are such as ``data.frames_sha256``.
+    """
+    data = config.get("data") or {}
+    hashes: dict[str, str] = {}
+    for key in FILES_OF_DATA:
+        named = str(data.get(key) or "")
+        if named.endswith(".csv") and Path(named).is_file():
+            hashes[f"data.{key}_sha256"] = file_sha256(Path(named))
+    return hashes
+
+
+def _check_files(out: Path, before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise InputError if a list of frames or a label map has changed since a run was begun. A run
+    of an earlier version has no record of them.
+    """
+    for key in FILES_OF_DATA:
+        recorded = before.get(f"data.{key}_sha256")
+        now = settings.get(f"data.{key}_sha256")
+        if recorded is not None and now is not None and recorded != now:
+            raise InputError(
+                f"{settings[f'data.{key}']} has changed since {out} was trained with it, so that "
+                "run cannot be continued",
+                hint=f"give another --out, or remove {inside(out, CHECKPOINTS)}",
+            )
+
+
 def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
     """Return the checkpoint from which a killed run of the same settings continues, or None; note
     the settings beside the checkpoints.
@@ -82,17 +121,20 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
         bound: what else the run depends on by name, such as the hash of a base network.
 
     Raises:
-        InputError: the checkpoints there are of other settings, or damaged.
+        InputError: the checkpoints there are of other settings or of another list of frames or
+            label map, or damaged.
     """
     folder = inside(out, CHECKPOINTS)
     # max_epochs is not in FREE: the learning rate's schedule is laid out over them.
     all_settings = flat({"verb": verb, **bound, **config})
     settings = {key: value for key, value in all_settings.items() if value != {}}
+    settings |= _listed_files(config)
     last = folder / LAST
     if not last.exists():
         write_json(folder / RECORD, settings)
         return None
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
+    _check_files(out, before, settings)
     differing = unlike(before, settings)
     if differing:
         # Continuing it would give a network that no configuration describes.
@@ -162,6 +204,13 @@ def fit(
     PartialFailure after it; the checkpoints stay. Where nothing ``continues`` from them, it is
     always an InputError.
     """
+    if resume is not None:
+        finished = int(read_checkpoint(resume).get("epoch", -1)) + 1
+        limit = trainer.max_epochs
+        if limit is not None and 0 <= limit <= finished:
+            say(f"the run in {resume.parent.parent} is finished; nothing is trained again")
+        else:
+            say(f"continues a run that was stopped, after its epoch {finished}")
     try:
         trainer.fit(
             task, ckpt_path=None if resume is None else str(resume), weights_only=True, **data

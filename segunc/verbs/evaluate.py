@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import write_json
+from segunc.core.files import file_sha256, write_json
 from segunc.core.removal import check_result, remove_result
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder
@@ -149,12 +149,20 @@ class _Data:
         entry: the data set that the labels belong to; None where no option names one.
         frames: that are chosen.
         notes: what a user should know of this choice.
+        listed: the user's list of frames and their splits; None without one.
     """
 
     options: EvaluateOptions
     entry: DatasetEntry | None
     frames: FrameChoice
     notes: Sequence[str]
+    listed: Path | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return what a result records of the choice of frames."""
+        if self.listed is None:
+            return self.frames.record()
+        return {**self.frames.record(), "frames_sha256": file_sha256(self.listed)}
 
 
 @dataclass(frozen=True)
@@ -298,7 +306,8 @@ def _data_of(options: EvaluateOptions) -> _Data:
     if options.root and entry and options.split is None:
         options = replace(options, split=entry.usual_split(Path(options.root)))
         notes.append(f"split {options.split} of {entry.name} is evaluated; --split names another")
-    return _Data(options, entry, FrameChoice(options.frames, options.every), notes)
+    choice = FrameChoice(options.frames, options.every)
+    return _Data(options, entry, choice, notes, None if listed is None else Path(listed))
 
 
 @dataclass(frozen=True)
@@ -433,7 +442,7 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
 
     source = MapsSource(maps, options.scores, choose, options.fps)
     result, evaluator = evaluate_maps(source, labels, measures)
-    run = _recorded_model(_manifest_of(options)) | data.frames.record()
+    run = _recorded_model(_manifest_of(options)) | data.record()
     if data.entry is not None:
         run["dataset"] = data.entry.name
         if options.root:
@@ -475,7 +484,7 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
     times = {name: record.get("time") for name, record in reader.records.items()}
     unit = resampled_units(measures.resample, times.get)
     result, gatherer = evaluate_verdicts(verdicts, names, measures.resampling, unit)
-    result["run"] = _recorded_model(reader.manifest) | data.frames.record()
+    result["run"] = _recorded_model(reader.manifest) | data.record()
     notes = _notes_on_verdicts(lists, result["counts"]["judged_frames"], len(names))
     return _Measured(result, gatherer, notes)
 
@@ -536,7 +545,7 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
         run = {
             "dataset": data.entry.name,
             "split": options.split,
-            **data.frames.record(),
+            **data.record(),
             **_run_of_sampler(model, sampler, options),
         }
         if corruption is not None:
@@ -544,7 +553,18 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
         source = ModelSource(model, sampler, scores, options.size, corruption, run)
         result, evaluator = evaluate_model(source, data.entry, samples, measures)
     result["run"] = run
-    return _Measured(result, evaluator, list(sampler.report.messages))
+    notes = [*_note_on_splits(model, data), *sampler.report.messages]
+    return _Measured(result, evaluator, notes)
+
+
+def _note_on_splits(model: Model, data: _Data) -> Iterator[str]:
+    """Yield a note if the list of frames has changed since the network was trained with it."""
+    trained = model.network.description.provenance.get("frames_sha256")
+    if data.listed is not None and trained not in (None, file_sha256(data.listed)):
+        yield (
+            f"{data.listed} has changed since the network was trained: frames of this split "
+            "may be frames that it was trained on"
+        )
 
 
 def _run_of_sampler(model: Model, sampler: Sampler, options: EvaluateOptions) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -27,7 +28,7 @@ from segunc.data.channels import load_shown
 from segunc.data.data_set_table import OWN_ENTRY
 from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
 from segunc.data.entries import DatasetEntry
-from segunc.data.frame_lists import FRAME_COLUMNS
+from segunc.data.frame_lists import FRAME_COLUMNS, FrameRow, read_frame_list
 from segunc.data.images import Colour, Image, Labels, resize_nearest
 from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
 from segunc.data.pairing import Pair
@@ -110,7 +111,11 @@ def init(options: InitOptions) -> InitResult:
     """
     root = Path(options.data)
     files = _Files(Path(options.out))
-    if not options.overwrite:
+    before: list[FrameRow] = []
+    if options.update:
+        before = files.read_for_update(options)
+        options = replace(options, label_map=options.label_map or str(files.classes))
+    elif not options.overwrite:
         files.check_free()
     notes: list[str] = []
     recognised = _recognised(root, options, notes)
@@ -125,8 +130,11 @@ def init(options: InitOptions) -> InitResult:
         allow_mixed=options.void is not None,
     )
     discovered.notes[:0] = notes
+    if before:
+        discovered.pairs = _with_earlier_splits(discovered.pairs, before, discovered.notes)
     rows = _class_rows(discovered, options)
-    write_file(files.classes, csv_text([COLUMNS, *rows]).encode())
+    if options.label_map != str(files.classes):
+        write_file(files.classes, csv_text([COLUMNS, *rows]).encode())
     labels = read_label_map(files.classes)
     _write_frames(files.frames, discovered.pairs)
     sizes = _sampled_sizes(discovered)
@@ -136,10 +144,11 @@ def init(options: InitOptions) -> InitResult:
         frames=files.frames,
         labels=files.classes,
         remark="Names and colours of the classes stand in the label map. A new frame needs a line "
-        "in the list of frames, or `segunc init` again.",
+        "in the list of frames, or `segunc init --update`.",
     )
-    settings = _configuration(files.config, data, discovered, sizes)
-    write_file(files.config, settings.encode())
+    if not options.update:
+        settings = _configuration(files.config, data, discovered, sizes)
+        write_file(files.config, settings.encode())
     return InitResult(
         config=files.config,
         dataset="folder",
@@ -176,8 +185,61 @@ class _Files:
             if path.exists():
                 raise InputError(
                     f"{path} already exists",
-                    hint="--overwrite writes it anew, or give another --out",
+                    hint="--update adds new frames and keeps what you edited, --overwrite writes "
+                    "all files anew, or give another --out",
                 )
+
+    def read_for_update(self, options: InitOptions) -> list[FrameRow]:
+        """Return the frames that an earlier init listed.
+
+        Raises:
+            InputError: there is no earlier init of your own data, or its files are to be replaced.
+        """
+        if options.overwrite:
+            raise InputError(
+                "--update keeps the files of an earlier init, and --overwrite replaces them",
+                hint="leave one of the two out",
+            )
+        for path in (self.config, self.classes, self.frames):
+            if not path.exists():
+                raise InputError(
+                    f"{path} does not exist, so there is no earlier init to update",
+                    hint="leave --update out",
+                )
+        return read_frame_list(self.frames)
+
+
+def _with_earlier_splits(
+    pairs: Sequence[Pair], before: Sequence[FrameRow], notes: list[str]
+) -> list[Pair]:
+    """Return pairs with the splits of an earlier list; a new frame gets the split of its folder.
+
+    A folder that the list does not name, or whose frames are in several splits, trains.
+    """
+    split_of = {frame.image: frame.split for frame in before}
+    splits_of_folder: dict[str, set[str]] = {}
+    for frame in before:
+        splits_of_folder.setdefault(os.path.dirname(frame.image), set()).add(frame.split)
+    updated: list[Pair] = []
+    added: Counter[str] = Counter()
+    for pair in pairs:
+        image = pair.image.as_posix()
+        split = split_of.pop(image, None)
+        if split is None:
+            of_folder = splits_of_folder.get(os.path.dirname(image), set())
+            split = next(iter(of_folder)) if len(of_folder) == 1 else "train"
+            added[split] += 1
+        updated.append(replace(pair, split=split))
+    # Both say that splits were held out or found, which the earlier list overrules.
+    notes[:] = [note for note in notes if not note.startswith("holds out ")]
+    shown = ", ".join(f"{count} {split}" for split, count in added.items()) or "none"
+    notes.append(f"new frames: {shown}; the {len(updated) - added.total()} others keep their split")
+    if split_of:
+        notes.append(
+            f"{len(split_of)} frames of the earlier list are gone, the first is "
+            f"{next(iter(split_of))}"
+        )
+    return updated
 
 
 def _recognised(root: Path, options: InitOptions, notes: list[str]) -> Recognised | None:
@@ -320,8 +382,10 @@ def _class_rows(found: Found, options: InitOptions) -> list[ClassRow]:
     """Return the rows of the label map: of the one that the user names, or proposed."""
     if options.label_map:
         labels = label_map(options.label_map)
-        _check_values_known(found, labels, options.label_map)
-        return _rows_of(labels)
+        void_rows = _rows_of_void(found, labels, options.void or ())
+        known = {row.value(found.kind) for row in void_rows}
+        _check_values_known(found, labels, options.label_map, known)
+        return [*_rows_of(labels), *void_rows]
     values = sorted(found.pixels, key=_sort_key)
     if not options.two_classes:
         _check_no_masks(values)
@@ -334,15 +398,51 @@ def _sort_key(value: Value) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else value
 
 
-def _check_values_known(found: Found, labels: LabelMap, name: str) -> None:
-    """Raise InputError for ids or colours of the labels that are not in a label map."""
-    known_values = labels.colours or {} if found.kind == "colours" else labels.raw_to_train
-    unknown = [_text(value) for value in found.pixels if value not in known_values]
-    if unknown:
+def _values_of(found: Found, labels: LabelMap) -> Collection[Value]:
+    """Return the ids or colours that a label map knows."""
+    if found.kind == "colours":
+        return labels.colours or {}
+    return labels.raw_to_train
+
+
+def _rows_of_void(found: Found, labels: LabelMap, texts: Iterable[str]) -> list[ClassRow]:
+    """Return a row for each value that the user names as void and that the label map lacks.
+
+    Raises:
+        InputError: the label map says what a named value is.
+    """
+    values = _values_of(found, labels)
+    void = _named_void(sorted(found.pixels, key=_sort_key), texts)
+    taken = [_text(value) for value in sorted(void, key=_sort_key) if value in values]
+    if taken:
         raise InputError(
-            f"{len(unknown)} values of the labels are not in label map {name}, "
-            f"e.g. {', '.join(unknown[:5])}",
-            hint="leave --label-map out, and a label map is proposed",
+            f"--void {','.join(taken)} is in the label map, which says what it is",
+            hint="give it the train_id 255 there",
+        )
+    free_ids = (raw for raw in range(256) if raw not in labels.raw_to_train)
+    rows: list[ClassRow] = []
+    for value in sorted(void, key=_sort_key):
+        if isinstance(value, int):
+            rows.append(ClassRow(value, "void", IGNORE, *VOID_COLOUR))
+        else:
+            rows.append(ClassRow(next(free_ids), "void", IGNORE, *value))
+    return rows
+
+
+def _check_values_known(found: Found, labels: LabelMap, name: str, void: Collection[Value]) -> None:
+    """Raise InputError for ids or colours of the labels that are neither in a label map nor
+    void.
+    """
+    known = _values_of(found, labels)
+    unknown = [value for value in found.pixels if value not in known and value not in void]
+    if unknown:
+        texts = [_text(value) for value in sorted(unknown, key=_sort_key)]
+        more = ", ..." if len(texts) > 5 else ""
+        raise InputError(
+            f"{len(texts)} values of the labels are not in label map {name}: "
+            f"{', '.join(texts[:5])}{more}",
+            hint=f"--void '{','.join(texts)}' ignores them; or add rows, or leave --label-map out, "
+            "and a label map is proposed",
         )
 
 

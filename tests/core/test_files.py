@@ -392,8 +392,10 @@ every_reader = pytest.mark.parametrize(
         ('{"a": 1}', read_object, {"a": 1}),
         ("data: {dataset: toy, root: x}", configured_data_set, "toy"),
         ("network,dataset\n", read_rows, [["network", "dataset"]]),
+        ('a;"b, c"\n1,5;2\n', read_rows, [["a", "b, c"], ["1,5", "2"]]),
+        ("a\tb\n1;5\t2,5\n", read_rows, [["a", "b"], ["1;5", "2,5"]]),
     ],
-    ids=["label map", "JSON", "configuration", "rows"],
+    ids=["label map", "JSON", "configuration", "rows", "semicolons", "tabs"],
 )
 
 

@@ -118,3 +118,24 @@ def test_pages_are_written_for_each_frame(scene: Scene, tmp_path: Path) -> None:
     paths = written.pictures["overlay-entropy"]
     assert [path.stem for path in paths] == [Path(name).stem for name in NAMES]
     assert all(path.read_bytes().startswith(b"%PDF") for path in paths)
+
+
+def test_what_a_mask_leaves_out_is_striped_and_the_legend_says_so(
+    image: np.ndarray, values: np.ndarray, legend: Legend
+) -> None:
+    kept = np.ones((90, 160), bool)
+    kept[60:] = False
+    whole, outlines = draw_scores(image, values, legend, (160, 90))
+    assert outlines == []
+    picture, outlines = draw_scores(image, values, legend, (160, 90), kept=kept)
+    assert [words for words, _ in outlines] == ["Striped: left out by the mask"]
+    assert np.array_equal(picture[:60], whole[:60])
+    left_out = picture[60:].astype(int)
+    assert (left_out <= whole[60:]).all()
+    # Stripes: on a row, darker and lighter pieces of equal width follow one another.
+    brightness = left_out.sum(2) / whole[60:].sum(2).clip(1)
+    is_dark = brightness < 0.42
+    assert 0.3 < is_dark.mean() < 0.7
+    everything, outlines = draw_scores(image, values, legend, (160, 90), kept=kept | True)
+    assert outlines == []
+    assert np.array_equal(everything, whole)

@@ -88,6 +88,22 @@ def test_frames_that_were_compared_with_the_calibration_are_tests_whatever_their
     assert cell_of(facts, "day")["test"] == 2
 
 
+def test_a_calibration_frame_is_known_by_its_path_below_another_root() -> None:
+    """Maps name frames by their path below their input, results by that below the data set."""
+    calibrated = ("day/1", "day/3")
+    facts = _domain(inputs({"test": ["front/day/1", "front/day/2"]}, calibrated), roles(TEST))
+    assert cell_of(facts, "day")["test"] == 1
+    assert cell_of(facts, "day")[CALIBRATION] == 2
+    nested = ("cameras/front/day/1",)
+    facts = _domain(inputs({"test": ["front/day/1", "front/day/2"]}, nested), roles(TEST))
+    assert cell_of(facts, "day")["test"] == 1
+
+
+def test_a_calibration_frame_without_a_folder_is_no_frame_of_another_drive() -> None:
+    facts = _domain(inputs({"test": ["day/1", "day/2"]}, ("1",)), roles(TEST))
+    assert cell_of(facts, "day")["test"] == 2
+
+
 @pytest.mark.parametrize(
     ("record", "trained", "role"),
     [

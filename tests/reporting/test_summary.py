@@ -172,6 +172,21 @@ def test_what_the_operator_says_is_stated_and_not_measured() -> None:
     assert line("Independence", domain=domain)["state"] == "stated"
 
 
+def test_nothing_is_said_of_the_training_of_an_imported_network() -> None:
+    trained = {"dataset": "streets", "validation": "val"}
+    said = line("Training data", trained=trained, imported=True)
+    assert said["state"] == "open"
+    assert "epoch" not in said["text"]
+    assert "segunc did not train the network" in said["text"]
+
+
+def test_a_list_of_frames_that_changed_after_the_training_is_said() -> None:
+    trained = {"dataset": "folder", "validation": "val"}
+    said = line("Training data", trained=trained, splits_changed=["metrics"])
+    assert said["state"] == "open"
+    assert "metrics may hold frames that it was trained on" in said["text"]
+
+
 def test_what_nobody_stated_is_open() -> None:
     assert line("Independence")["state"] == "open"
     assert line("Label quality")["state"] == "open"

@@ -28,7 +28,13 @@ from segunc.core.bounds import Settings
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.module import SegmentationDataModule
 from segunc.posteriors.abnn import ABNN
-from segunc.training.base import SegmentationTask, WholeCheckpoints, train_members, train_network
+from segunc.training.base import (
+    LastEpochValidation,
+    SegmentationTask,
+    WholeCheckpoints,
+    train_members,
+    train_network,
+)
 from segunc.training.config import (
     FinetuneConfig,
     OptimisationConfig,
@@ -66,7 +72,9 @@ def broken_at(step: int, config: TrainConfig, out: Path) -> dict[str, torch.Tens
     return load_file(out / "network.safetensors")
 
 
-def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_path: Path) -> None:
+def test_a_training_goes_on_from_its_last_epoch_and_says_so(
+    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two steps an epoch, and one validation, after the fourth. Where it was killed decides the
     weights, the moment within the epoch does not; the best ones may lie in a checkpoint from
     before.
@@ -76,6 +84,8 @@ def test_a_training_goes_on_from_its_last_epoch_and_says_so(trained: Job, tmp_pa
         trained.train_config,
         ["--trainer.max_epochs=3", "--trainer.check_val_every_n_epoch=2"],
     )
+    # A validation after the last epoch would choose among epochs after the kill.
+    monkeypatch.setattr(LastEpochValidation, "on_train_epoch_start", lambda *_: None)
     steps = {"whole": 0, "second": 2, "third": 3, "fifth": 5}
     runs = {name: broken_at(step, config, tmp_path / name) for name, step in steps.items()}
     assert equal_weights(runs["fifth"], runs["whole"])
@@ -114,6 +124,65 @@ def first_batches(
         run()
     (batch,) = batches
     return batch
+
+
+def with_own_list(trained: Job, folder: Path) -> TrainConfig:
+    """The configuration of the toy training over a list of frames and a label map of its own."""
+    labels = sorted((trained.data / "gtFine" / "train").rglob("*_labelIds.png"))
+    rows = ["split,image,label"]
+    for number, label in enumerate(labels[:4]):
+        split = "val" if number == 3 else "train"
+        name = label.relative_to(trained.data).as_posix()
+        image = name.replace("gtFine_labelIds", "leftImg8bit").replace("gtFine/", "leftImg8bit/")
+        rows.append(f"{split},{image},{name}")
+    folder.mkdir()
+    (folder / "frames.csv").write_text("\n".join(rows) + "\n")
+    return parse_config(
+        TrainConfig,
+        trained.train_config,
+        [
+            "--data.dataset=folder",
+            f"--data.frames={folder / 'frames.csv'}",
+            "--data.labels=toy",
+            "--data.batch_size=2",
+            "--trainer.max_epochs=1",
+            "--trainer.check_val_every_n_epoch=1",
+        ],
+    )
+
+
+def test_a_run_is_not_continued_with_another_split_of_the_frames(
+    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise the network of the old split would pass for one that never saw its test frames."""
+    config = with_own_list(trained, tmp_path / "own")
+    network, _ = train_network(config, tmp_path / "run", device="cpu")
+    assert "frames_sha256" in network.description.provenance
+    train_network(config, tmp_path / "run", device="cpu")
+    assert "is finished; nothing is trained again" in capsys.readouterr().out
+    frames = tmp_path / "own" / "frames.csv"
+    frames.write_text(frames.read_text().replace("train,", "test,", 1))
+    with pytest.raises(InputError, match=r"frames\.csv has changed since .* was trained with it"):
+        train_network(config, tmp_path / "run", device="cpu")
+
+
+def test_the_last_epoch_is_validated_whatever_the_interval(trained: Job, tmp_path: Path) -> None:
+    config = parse_config(
+        TrainConfig,
+        trained.train_config,
+        ["--trainer.max_epochs=3", "--trainer.check_val_every_n_epoch=2"],
+    )
+    validated: list[int] = []
+
+    def note(self: SegmentationTask) -> None:
+        validated.append(self.current_epoch + 1)
+        self.log("val/miou", 0.5)
+        self.val_confusion.reset()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SegmentationTask, "on_validation_epoch_end", note)
+        train_network(config, tmp_path / "run", device="cpu")
+    assert validated == [2, 3]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -293,6 +293,64 @@ def test_init_does_not_overwrite_a_configuration(two_kinds: Path, tmp_path: Path
         segunc.init(two_kinds, out=tmp_path / "x.yaml", labels="labels")
 
 
+def frame_rows(result: InitResult) -> dict[str, str]:
+    """The split of each image in the list of frames."""
+    lines = result.frames.read_text().splitlines()[1:]
+    return {line.split(",")[1]: line.split(",")[0] for line in lines}
+
+
+def test_an_update_adds_frames_and_keeps_what_was_edited(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    edited_map = first.label_map.read_text().replace("class 3", "road")
+    first.label_map.write_text(edited_map)
+    edited_config = first.config.read_text() + "# mine\n"
+    first.config.write_text(edited_config)
+    splits = frame_rows(first)
+    image = next(name for name, split in splits.items() if split == "train")
+    edited_list = first.frames.read_text().replace(f"train,{image}", f"test,{image}")
+    first.frames.write_text(edited_list)
+
+    draw(root, image="img/{name}.jpg", frames=8)
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert updated.label_map.read_text() == edited_map
+    assert updated.config.read_text() == edited_config
+    after = frame_rows(updated)
+    assert after[image] == "test"
+    assert {name: after[name] for name in splits} == {**splits, image: "test"}
+    assert sorted(set(after.values())) == ["test", "train", "val"]
+    assert len(after) == len(splits) + 2
+    assert any("new frames: 2 train" in note for note in updated.notes)
+
+
+def test_an_update_needs_an_earlier_init(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data")
+    with pytest.raises(InputError, match="no earlier init to update"):
+        segunc.init(root, out=tmp_path / "x.yaml", void=["11"], update=True)
+    with pytest.raises(InputError, match="`overwrite` replaces them"):
+        segunc.init(root, out=tmp_path / "x.yaml", update=True, overwrite=True)
+
+
+def test_a_value_that_a_label_map_lacks_can_be_void(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", as_colours)
+    names = tmp_path / "names.csv"
+    rows = ["id,name,train_id,red,green,blue"]
+    for number, name in enumerate(("sky", "building", "pole", "road", "car")):
+        colour = ",".join(str(value) for value in PALETTE[IDS[number]])
+        rows.append(f"{number},{name},{number},{colour}")
+    names.write_text("\n".join(rows))
+    black = "#{:02x}{:02x}{:02x}".format(*PALETTE[11])
+    with pytest.raises(InputError, match=f"1 values of the labels .* {black}") as refused:
+        segunc.init(root, out=tmp_path / "x.yaml", label_map=str(names))
+    assert f"--void '{black}' ignores them" in str(refused.value.hint)
+    made = segunc.init(root, out=tmp_path / "x.yaml", label_map=str(names), void=[black])
+    labels = read_label_map(made.label_map)
+    assert labels.classes[:5] == ("sky", "building", "pole", "road", "car")
+    assert labels.num_classes == 5
+    raw_id = (labels.colours or {})[tuple(int(value) for value in PALETTE[11])]
+    assert labels.raw_to_train[raw_id] == 255
+
+
 @dataclass(frozen=True)
 class Made:
     """Data, the configuration that ``init`` wrote of them, and an ABNN of it."""
