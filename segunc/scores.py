@@ -400,7 +400,7 @@ _TABLE = (
         colours=(0, 6),
         threshold=3,
         measured_to=3,
-        scale="x = one in 10^x known pixels scores as high",
+        scale="3 = one in 1,000 known pixels scores as high, 4 = one in 10,000",
     ),
     Score(
         name="set-size",

@@ -460,7 +460,33 @@ def read_result(path: Path, kind: str, keys: Collection[str], by: str) -> dict[s
     missing = set(keys) - content.keys()
     if missing:
         raise InputError(f"{path} lacks {min(missing)}", hint="restore it, or make it again")
-    return content
+    return without_seal(content, path)
+
+
+def write_result(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the JSON object that a command measured, with the hash that shows a later edit."""
+    plain = json.loads(json.dumps(content, allow_nan=False))
+    write_json(path, {**plain, _SEAL: json_sha256(plain)})
+
+
+def without_seal(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return what :func:`write_result` was given.
+
+    A file without a hash is of an earlier version or of another tool, and is returned as it is.
+
+    Args:
+        content: of the file.
+        path: of the file, for the message.
+
+    Raises:
+        InputError: anything in it has changed since it was written.
+    """
+    inner = {key: value for key, value in content.items() if key != _SEAL}
+    if _SEAL in content and content[_SEAL] != json_sha256(inner):
+        raise InputError(
+            f"{path} has changed since it was written", hint="restore it, or make it again"
+        )
+    return inner
 
 
 def plain_record(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,8 @@ FITTED = {
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
 LATER_KEYS = {"source", "smallest_object", "preparation"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
+_OF_MODEL = ("alpha", "scope", "size")
+"""Keys of a run without which the model's own value holds."""
 _HINT_CALIBRATE = "calibrate on maps like these: segunc threshold --maps MAPS"
 
 
@@ -134,9 +136,14 @@ class GuaranteedThreshold(Settings):
         different = differing_keys(self.settings, settings_of(run, self.score))
         if different:
             key, calibrated, current = different[0]
+            # Where a run names no value, the model's own value holds.
+            own = key in _OF_MODEL
+            before = f"the {key} of the model"
+            if calibrated is not None or not own:
+                before = f"{key} {calibrated!r}"
+            now = "that of the model" if current is None and own else repr(current)
             raise InputError(
-                f"{source} was calibrated on maps with {key} {calibrated!r}, "
-                f"and these have {current!r}",
+                f"{source} was calibrated on maps with {before}, and these have {now}",
                 hint=_HINT_CALIBRATE,
             )
 

@@ -146,7 +146,7 @@ class Preparation(Settings):
         where = (
             f"the surface of {', '.join(self.place)} in this frame" if self.place else "this frame"
         )
-        return f"x = one in 10^x pixels of {where} scores as high"
+        return f"3 = one in 1,000 pixels of {where} scores as high"
 
     @property
     def words(self) -> str:

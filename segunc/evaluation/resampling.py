@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from segunc.core.errors import InputError, NoteWarning, shortened
-from segunc.core.files import read_arrays, read_bytes, read_json, write_atomically
+from segunc.core.files import read_arrays, read_bytes, read_json, without_seal, write_atomically
 from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.data.frame_names import composed, frames_named
 from segunc.decisions.guarantee import block_seconds
@@ -644,7 +644,7 @@ def _names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def _load(path: Path, name: str) -> EvaluationResult:
-    content = read_json(path, "a result of segunc evaluate")
+    content = without_seal(read_json(path, "a result of segunc evaluate"), path)
     try:
         _ResultFile.model_validate(content)
     except ValidationError as error:

@@ -185,7 +185,11 @@ def _section(changes: Changes, verdict: str) -> list[str]:
         if alarm.picture:
             data = base64.b64encode(alarm.picture).decode()
             picture = f'<img alt="" src="data:image/jpeg;base64,{data}">'
-        badge = '<b class="stays">stays</b>' if alarm.stays else '<b class="goes">goes</b>'
+        # A true alarm is wanted, so it is good that it stays.
+        is_good = alarm.stays == (verdict == "true-alarm")
+        badge = (
+            f'<b class="{"good" if is_good else "bad"}">{"stays" if alarm.stays else "goes"}</b>'
+        )
         parts.append(
             f"<li>{picture}<p>{badge} <span>frame {html.escape(alarm.frame)}</span>, "
             f"strongest pixel {alarm.before:.2f} → {alarm.after:.2f}</p></li>"

@@ -138,18 +138,32 @@ def _model_facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run_facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
     run = manifest.get("run", {})
-    size = run.get("size")
     tool = manifest.get("tool", {})
     version = version_words(tool.get("version"), tool.get("commit"))
     return {
         "Images": run.get("input"),
-        "Size of the network's input": f"{size[1]} x {size[0]}" if size else "as the images",
+        "Size of the network's input": _input_size(manifest),
         "Draws": run.get("draws"),
         "Seed": run.get("seed"),
         "Noisy layers": run.get("scope"),
         "Device": manifest.get("device"),
         "Maps written by": f"{tool.get('name', 'segunc')} {version}" if version else None,
     }
+
+
+def _input_size(manifest: Mapping[str, Any]) -> str:
+    """Return the size at which the network saw the frames, as far as it is recorded."""
+    size = manifest.get("run", {}).get("size")
+    model = manifest.get("model", {})
+    if size:
+        return f"{size[1]} x {size[0]}"
+    if "inference_size" not in model:
+        # An earlier version recorded no size of the model.
+        return "the size of the model"
+    if model["inference_size"] is None:
+        return "as the images"
+    height, width = model["inference_size"]
+    return f"about {width} x {height}, the size of the model; a frame keeps its aspect ratio"
 
 
 def version_words(version: str | None, commit: str | None) -> str:

@@ -81,8 +81,10 @@ def model_record(
     description = network.description
     calibration = attachments.get("calibration")
     features = attachments.get("features")
+    size = description.inference_size
     record: dict[str, Any] = {
         "architecture": f"{description.architecture} {description.encoder}",
+        "inference_size": None if size is None else list(size),
         "method": posterior.method,
         "members": posterior.members,
         "parameters": posterior.settings(),

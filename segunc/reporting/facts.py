@@ -74,7 +74,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "splits_changed": _splits_changed(inputs),
         "domain": domain,
         "results": results,
-        "maps": [_maps(reader) for reader in inputs.maps],
+        "maps": [_maps(inputs, reader) for reader in inputs.maps],
         "latency": [_without_command(record) for record in inputs.latency],
         "thresholds": thresholds,
         "monitor": _monitor(inputs.monitor) if inputs.monitor else None,
@@ -159,6 +159,10 @@ def _hashes(inputs: Inputs) -> dict[str, str]:
     for path in model_files(inputs.folder):
         files[f"MODEL/{path.relative_to(inputs.folder).as_posix()}"] = path
     files |= inputs.files
+    for reader in inputs.maps:
+        # The manifest and the lines of the frames hold the hash of every map.
+        for path in sorted(reader.folder.glob("[!.]*.json*")):
+            files[f"{inputs.maps_name(reader)}/{path.name}"] = path
     return {name: file_sha256(path) for name, path in files.items()}
 
 
@@ -182,9 +186,17 @@ def _model(inputs: Inputs) -> Facts:
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         "made": flat(records),
-        "fitted": list(model.attachments),
+        "fitted": [_fitted_words(*item) for item in model.attachments.items()],
         "sets": sets and f"{sets.promise} {sets.condition}",
     }
+
+
+def _fitted_words(name: str, attachment: Any) -> str:
+    """Return what was fitted on a model, with its data as far as they are recorded."""
+    made: Row = getattr(attachment, "fitted_on", {})
+    if not made.get("dataset"):
+        return name
+    return f"{name} (on {made['dataset']} {made.get('split') or ''}".rstrip() + ")"
 
 
 @dataclass
@@ -312,6 +324,7 @@ def _result(inputs: Inputs, run: EvaluationResult, trained: Row) -> Facts:
     pooled = content["scores"].get(score, {}).get("pooled", {})
     detected = pooled.get("aupr") is not None
     role = _role(inputs, record, trained)
+    calibrated = _calibration_frames(inputs, run)
     kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
     kept["run"] = _without_command(record)
     data = _data_words(record)
@@ -320,8 +333,11 @@ def _result(inputs: Inputs, run: EvaluationResult, trained: Row) -> Facts:
         "file": run.path.name,
         "data": data,
         "role": role,
-        "labelled": f"{data}, {_frames_words(counts.get('labelled_frames', 0), role)}",
-        "with_anomalies": f"{data}, {_frames_words(counts.get('anomaly_frames', 0), role)}",
+        "calibrated": calibrated,
+        "labelled": f"{data}, {_frames_words(counts.get('labelled_frames', 0), role, calibrated)}",
+        "with_anomalies": (
+            f"{data}, {_frames_words(counts.get('anomaly_frames', 0), role, calibrated)}"
+        ),
         "score": score if detected else None,
         "found": "At the threshold" if at_threshold else "With 5 % of the normal pixels flagged",
         "segmented": content.get("segmentation", {}).get("miou") is not None,
@@ -345,9 +361,25 @@ def _data_words(record: Row) -> str:
     return " ".join(word for word in words if word) or "labelled frames of maps"
 
 
-def _frames_words(number: int, role: str) -> str:
+def _frames_words(number: int, role: str, calibrated: int) -> str:
     kind = "" if role == TEST else f"{role} "
-    return f"{number:,} {kind}frame{'' if number == 1 else 's'}"
+    words = f"{number:,} {kind}frame{'' if number == 1 else 's'}"
+    return f"{words} ({calibrated:,} of them of a calibration)" if calibrated else words
+
+
+def _calibration_frames(inputs: Inputs, run: EvaluationResult) -> int:
+    """Return how many frames of a result are calibration frames of a threshold, by their names.
+
+    A result that was made with the threshold holds none: ``segunc evaluate`` leaves them out.
+    """
+    by_frame = run.content.get("bootstrap", {}).get("unit") == "frame"
+    if run.replicates is None or not by_frame:
+        return 0
+    names: set[str] = set()
+    for threshold in inputs.thresholds.values():
+        if _flagged_with({"content": run.content}, threshold) is None:
+            names.update(threshold.frames)
+    return len(names.intersection(run.replicates.units))
 
 
 def _missed(bins: Row) -> list[list[Any]]:
@@ -395,6 +427,7 @@ def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterat
                 "upper": numbers.get("upper"),
                 "kept": kept,
                 "shifted": "corruption" in result["content"]["run"],
+                "same_input": result["content"]["run"].get("calibration_input", False),
                 "flagged": row,
             }
 
@@ -462,13 +495,13 @@ def _value(result: Row, path: Sequence[str]) -> float | None:
     return None if value is None else float(value)
 
 
-def _maps(reader: MapsReader) -> Facts:
+def _maps(inputs: Inputs, reader: MapsReader) -> Facts:
     manifest = reader.manifest or {}
     missing = reader.unfinished  # without the place of the folder on this machine
     if missing is not None:
         missing = missing.replace(reader.place, reader.folder.name)
     return {
-        "name": reader.folder.name,
+        "name": inputs.maps_name(reader),
         "frames": len(reader.frames),
         "unfinished": missing,
         "scores": reader.scores,
@@ -482,7 +515,7 @@ def _commands(inputs: Inputs) -> Iterator[Facts]:
     """
     yield from _model_commands(inputs.folder)
     for reader in inputs.maps:
-        yield _command(reader.folder.name, (reader.manifest or {}).get("command"))
+        yield _command(inputs.maps_name(reader), (reader.manifest or {}).get("command"))
     for name, threshold in inputs.thresholds.items():
         yield _command(name, threshold.command, threshold.date)
     for run in inputs.results:

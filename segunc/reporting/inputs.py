@@ -19,6 +19,7 @@ from segunc.core.version import release_of, tool_version
 from segunc.decisions.guarantee import GuaranteedThreshold, model_of, read_threshold
 from segunc.evaluation.resampling import EvaluationResult, load_results
 from segunc.maps.labelled import open_maps
+from segunc.maps.reader import MapsReader
 from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
@@ -136,6 +137,12 @@ class Inputs:
         self._check_monitor(given["monitor"])
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
+
+    def maps_name(self, reader: MapsReader) -> str:
+        """Return the name of a maps folder, with its parent where two folders have one name."""
+        folder = reader.folder.resolve()
+        same = [other for other in self.maps if other.folder.resolve().name == folder.name]
+        return folder.name if len(same) == 1 else f"{folder.parent.name}/{folder.name}"
 
     def _check_models(
         self, results: Sequence[EvaluationResult], latency_paths: Sequence[Path]

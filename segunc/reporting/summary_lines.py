@@ -179,9 +179,14 @@ def _achieved(row: Row, control: str) -> str:
     if row.get("upper") is not None:  # of few units it is far above what was achieved
         upper = f", at most {format_number(row['upper'])} with 95 % confidence"
     text = f"{loss} on {row['data']}{units}{upper}: {row['kept']}"
+    level = row.get("level")
+    if row["kept"] == "kept" and level is not None and (row.get("upper") or 0.0) > level:
+        text += f" here, but the bound is above {format_number(level)}"
     price = row["flagged"].get("normal_share", row["flagged"].get("share"))
     if row["control"] == control and price is not None:
         text += f", with {percent(price)} of the normal pixels flagged"
+    if row.get("same_input"):
+        text += ". These frames come from the input of the calibration; another drive tests more"
     return f"{text}."
 
 

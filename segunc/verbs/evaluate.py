@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import file_sha256, write_json
+from segunc.core.files import file_sha256, write_result
 from segunc.core.removal import check_result, remove_result
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder
@@ -255,6 +255,10 @@ def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[
     if measures.flag:
         smallest = {score: threshold.smallest for score, threshold in measures.flag.items()}
         run["smallest_region"] = smallest
+    manifest = _manifest_of(options)
+    source = (manifest or {}).get("run", {})
+    if any(threshold.claims(source) for threshold in measures.flag.values()):
+        run["calibration_input"] = True
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
     return run
@@ -264,7 +268,7 @@ def _write(out: Path, result: Result, replicates: Replicates) -> None:
     """Write a result, and its replicates beside it."""
     # Those of an earlier result would pass for this one's, also after a kill in between.
     remove_result(sidecar_path(out), is_sidecar, SIDECAR)
-    write_json(out, result)
+    write_result(out, result)
     if replicates.paths:
         save_replicates(sidecar_path(out), replicates)
 

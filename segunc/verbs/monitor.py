@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import file_sha256, write_json
+from segunc.core.files import file_sha256, write_result
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder, place_of
 from segunc.decisions.guarantee import (
@@ -248,7 +248,7 @@ def _write(state: dict[str, Any], test: _Test, options: MonitorOptions) -> tuple
     paths = []
     if options.out:
         paths.append(Path(options.out))
-        write_json(paths[0], state)
+        write_result(paths[0], state)
     if options.plot:
         from segunc.plots import monitor_figure, save_figure
 

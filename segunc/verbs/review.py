@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,15 @@ def review(options: ReviewOptions) -> ReviewResult:
         return _import([Path(path) for path in options.verdicts], options)
     if not options.out:
         raise InputError("the page has no place", hint="--out review")
+    return _write_page(options, Path(options.out))
+
+
+def _write_page(options: ReviewOptions, out: Path) -> ReviewResult:
+    """Write the page into the folder ``out``."""
     with ConsoleProgress() as progress:
         page = write_review(
             local_folder(options.maps),
-            Path(options.out),
+            out,
             label_sources(options),
             progress.count,
             images=options.images,
@@ -88,7 +93,7 @@ def review(options: ReviewOptions) -> ReviewResult:
             blind=options.blind,
             flag=read_thresholds(options.flag),
         )
-    record = page_of(Path(options.out)) or {}
+    record = page_of(out) or {}
     notes = tuple(record.get("notices", ()))
     return ReviewResult(page.resolve(), notes=notes, failure=_failure(record))
 
@@ -173,10 +178,12 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     if not options.out:
         return ReviewResult(verdicts=table, notes=notes)
     out = Path(options.out)
-    if (page_of(out) or {}).get("run") != run:
+    page = page_of(out)
+    if page is not None and page.get("run") != run:
         raise InputError(
-            f"{out} is not a review page of the maps in {reader.place}",
-            hint="give the --out of that page",
+            f"{out} is a review page of other maps than those in {reader.place}",
+            hint="give the --out of their page, or a new folder",
         )
+    made = ReviewResult() if page else _write_page(options, out)
     path = write_verdicts(out, run, verdicts)
-    return ReviewResult(verdicts=table, path=path, notes=notes)
+    return replace(made, verdicts=table, path=path, notes=(*notes, *made.notes))

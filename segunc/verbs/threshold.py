@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import write_json
+from segunc.core.files import write_result
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder
@@ -114,7 +114,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     key = choice.common_key(options.control)
     groups, notes_on_groups = choice.by_group(options.control)
     made = _record(options, choice, key, groups, confidence, identities)
-    write_json(Path(options.out), asdict(made))
+    write_result(Path(options.out), asdict(made))
     notes = [calibration.note_on_unit, note_on_copies, *units.notes(key), *notes_on_groups]
     return ThresholdResult(
         path=Path(options.out),

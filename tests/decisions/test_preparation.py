@@ -428,7 +428,7 @@ def test_a_file_of_an_earlier_version_prepares_nothing(data: Any, tmp_path: Path
     made = calibrate(data["calibration"], out).threshold
     content = json.loads(out.read_text())
     assert content["preparation"] == {"level": "none", "margin": 0, "place": [], "place_ids": []}
-    del content["preparation"]
+    del content["preparation"], content["record_sha256"]
     out.write_text(json.dumps(content))
     assert read_threshold(out) == made
     assert asdict(made)["preparation"]["margin"] == 0
@@ -464,6 +464,7 @@ def test_maps_and_model_flag_the_same_prepared_pixels(predicted: Job, tmp_path: 
     calibrate_predicted(predicted, out, place=["road"], margin=2, level_frames=True)
     content = json.loads(out.read_text())
     content["frames"] = {}
+    del content["record_sha256"]
     out.write_text(json.dumps(content))
     asked: dict[str, Any] = {"flag": [str(out)], "replicates": 0, "scores": ["entropy"]}
     of_maps = segunc.evaluate(maps=predicted.maps, anomaly_labels=predicted.masks, **asked)
@@ -554,7 +555,7 @@ def test_the_review_page_shows_the_prepared_map(predicted: Job, tmp_path: Path) 
     assert page is not None
     facts = (page.parent / "data" / "page.js").read_text()
     assert f'\\"region_from\\":{made.value}' in facts
-    assert "x = one in 10^x pixels of the surface of road in this frame scores as high" in facts
+    assert "3 = one in 1,000 pixels of the surface of road in this frame scores as high" in facts
     assert made.condition in json.loads((page.parent / "review.json").read_text())["notices"][0]
     rows = (page.parent / "data" / "frames.js").read_text()
     areas = []

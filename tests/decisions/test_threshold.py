@@ -306,7 +306,7 @@ def test_a_threshold_of_an_earlier_version_counts_specks_as_it_did(
     out = tmp_path / "t.json"
     made = calibrate(data, out).threshold
     content = json.loads(out.read_text())
-    del content["smallest_object"], content["source"]
+    del content["smallest_object"], content["source"], content["record_sha256"]
     out.write_text(json.dumps(content))
     maps, masks = write_set(tmp_path / "others", TEST)
     add_specks(masks)
@@ -536,6 +536,7 @@ def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> N
     out = tmp_path / "t.json"
     calibrate(data, out)
     content = json.loads(out.read_text())
+    del content["record_sha256"]
     for changes, message in (
         ({"version": 2}, "is not a threshold of segunc in version 1"),
         ({"kind": "x"}, "is not a threshold of segunc in version 1"),
@@ -576,7 +577,7 @@ def run_of(predicted: Job) -> dict[str, Any]:
     ("changes", "message"),
     [
         ({"draws": 9}, "maps with draws 4, and these have 9"),
-        ({"alpha": 0.9}, "maps with alpha None, and these have 0.9"),
+        ({"alpha": 0.9}, "maps with the alpha of the model, and these have 0.9"),
         ({"mask_sha256": "0"}, "maps with mask_sha256 None"),
         ({"base_sha256": "0"}, "another model"),
     ],
@@ -749,3 +750,17 @@ def test_a_threshold_without_a_file_states_no_promise() -> None:
 def test_a_mapping_gives_the_threshold_of_each_score() -> None:
     thresholds = read_thresholds({"entropy": 0.25, "msp": 0.5})
     assert thresholds == {"entropy": Threshold(0.25), "msp": Threshold(0.5)}
+
+
+@pytest.mark.parametrize("changes", [{"value": 0.9}, {"promise": "Nothing is missed."}])
+def test_a_threshold_that_was_edited_is_refused(
+    data: Any, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "t.json"
+    made = calibrate(data, out).threshold
+    content = json.loads(out.read_text())
+    out.write_text(json.dumps(content | changes))
+    with pytest.raises(InputError, match=r"t\.json has changed since it was written"):
+        read_threshold(out)
+    out.write_text(json.dumps(dict(reversed(content.items()))))  # the order of keys says nothing
+    assert read_threshold(out) == made

@@ -28,7 +28,7 @@ from tests.support.oracles import pixel_numbers
 
 pytestmark = pytest.mark.usefixtures("few_units")
 SCORES = ("deterministic-energy", "entropy", "epistemic", "msp")
-ABOUT = ("run", "counts", "left_out")
+ABOUT = ("run", "counts", "left_out", "record_sha256")
 RUN = make_run()
 NAMES = [*RUN]
 

@@ -108,7 +108,7 @@ def test_names_and_notes_are_texts(tmp_path: Path, visit: Visit) -> None:
     second = Visit(page.context.browser)  # type: ignore[arg-type]
     second.open(index, "view=run")
     second.page.set_input_files("#import-file", tmp_path / "verdicts.json")
-    second.shown("#notices", "0 verdicts taken, 1 were here")
+    second.shown("#notices", "0 verdicts taken, 1 were already here")
     second.open_frame(index, FRAMES[-1])
     second.shown("#others", CLASSES[0])
     assert_nothing_ran(second)

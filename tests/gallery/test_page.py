@@ -26,6 +26,7 @@ from segunc.data.labels import LabelMap
 from segunc.gallery.colours import page_ranges
 from segunc.gallery.condensed import condense
 from segunc.gallery.frame_files import labelled_objects
+from segunc.gallery.page_facts import summarise
 from segunc.gallery.review_page import run_id
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
@@ -293,14 +294,18 @@ def test_the_verb_writes_a_page_and_imports_verdicts(
     assert table(index, "verdicts")["verdicts"] == kept
 
 
-def test_verdicts_are_not_imported_where_no_page_is(
+def test_verdicts_are_not_imported_into_the_page_of_other_maps(
     scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    out = tmp_path / "page"
+    words = ["review", "--maps", str(scene.maps), "--out", str(out)]
+    assert main(words) == 0
+    record = out / "review.json"
+    record.write_text(record.read_text().replace(run_id(MapsReader(scene.maps)), "0" * 16))
     path = tmp_path / "verdicts.json"
     write_verdict_file(path, run_id(MapsReader(scene.maps)))
-    words = ["review", "--maps", str(scene.maps), "--import", str(path), "--out", str(tmp_path)]
-    assert main(words) == 2
-    assert "is not a review page of the maps" in capsys.readouterr().err
+    assert main([*words, "--import", str(path)]) == 2
+    assert "is a review page of other maps" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -553,3 +558,19 @@ def test_looking_at_maps_imports_no_framework(scene: Scene, tmp_path: Path) -> N
     code = VERBS.format(maps=scene.maps, masks=scene.anomaly, out=tmp_path)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("run", "model", "words"),
+    [
+        ({"size": [64, 128]}, {"inference_size": [32, 64]}, "128 x 64"),
+        ({"size": None}, {"inference_size": [32, 64]}, "about 64 x 32, the size of the model"),
+        ({"size": None}, {"inference_size": None}, "as the images"),
+        ({"size": None}, {}, "the size of the model"),
+    ],
+)
+def test_the_page_says_at_which_size_the_network_saw_the_frames(
+    run: dict[str, Any], model: dict[str, Any], words: str
+) -> None:
+    facts = dict(dict(summarise({"run": run, "model": model}))["Run"])
+    assert facts["Size of the network's input"].startswith(words)

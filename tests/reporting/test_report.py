@@ -241,6 +241,7 @@ def test_a_bare_threshold_achieves_no_promise(
     """A bare --flag entropy=0.4 records another loss than that of a promise."""
     content = json.loads((results / CLEAN).read_text())
     path = write_threshold(tmp_path / "t.json", content["run"])
+    del content["record_sha256"]  # of a later edit
     del content["flagged"]["entropy"]["promise"]
     (tmp_path / CLEAN).write_text(json.dumps(content))
     out = report_on_threshold(predicted, path, tmp_path / CLEAN)
@@ -429,6 +430,7 @@ def test_what_does_not_belong_together_is_refused(
     folder = Path(shutil.copytree(results, tmp_path / "copy"))
     out = tmp_path / "report"
     content = json.loads((folder / name).read_text())
+    content.pop("record_sha256", None)  # of a result or state, which would be found first
     edit(content)
     (folder / name).write_text(json.dumps(content))
     assert message in refuse(*words(predicted, folder, out))
@@ -750,3 +752,42 @@ def test_axe_finds_nothing_and_headings_are_in_order(
     assert all(after - before <= 1 for before, after in pairwise(levels))
     assert page.evaluate(UNNAMED) == 0
     page.close()
+
+
+@pytest.mark.parametrize("name", [CLEAN, ANOMALY])
+def test_a_result_that_was_edited_is_refused(
+    name: str, predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(results, tmp_path / "copy"))
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.replace('"draws": ', '"draws": 1', 1))
+    files = ("--runs", folder / name)
+    words = ("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    assert "has changed since it was written" in refuse(*words)
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_files_that_hold_the_hashes_of_maps_have_one(
+    predicted: Job, facts: dict[str, Any]
+) -> None:
+    manifest = predicted.maps / "manifest.json"
+    name = f"{predicted.maps.name}/manifest.json"
+    assert facts["files"][name] == hashlib.sha256(manifest.read_bytes()).hexdigest()
+    assert f"{predicted.maps.name}/frames.jsonl" in facts["files"]
+
+
+def test_a_result_says_how_many_of_its_frames_are_of_a_calibration(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    content = json.loads((results / ANOMALY).read_text())
+    names = MapsReader(predicted.maps).frames[:2]
+    path = write_threshold(tmp_path / "t.json", content["run"], frames=dict.fromkeys(names, "1"))
+    files = ("--runs", results / ANOMALY, "--threshold", path)
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    (result,) = report_of(tmp_path / "report")["results"]
+    assert result["calibrated"] == 2
+    assert "test; 2 of them calibration" in page_of(tmp_path / "report")
+
+
+def test_what_was_fitted_on_a_model_names_its_data(facts: dict[str, Any]) -> None:
+    assert all(words == "ensemble" or " (on toy " in words for words in facts["model"]["fitted"])

@@ -239,3 +239,15 @@ def test_a_promise_that_is_exceeded_under_shift_is_limited_at_best(clean: str, s
     shifted = row | {"kept": "exceeded", "shifted": True}
     promised["achieved"] = [row | {"kept": clean}, shifted]
     assert line("Operating point", thresholds=[promised])["state"] == state
+
+
+def test_a_bound_above_the_level_and_the_input_of_the_calibration_are_said() -> None:
+    point = threshold(0.05)
+    point["achieved"][0] |= {"level": 0.1, "same_input": True}
+    text = line("Operating point", thresholds=[point])["text"]
+    assert "at most .139 with 95 % confidence: kept here, but the bound is above .100" in text
+    assert "These frames come from the input of the calibration" in text
+    point["achieved"][0] |= {"upper": 0.09, "same_input": False}
+    text = line("Operating point", thresholds=[point])["text"]
+    assert "bound is above" not in text
+    assert "input of the calibration" not in text

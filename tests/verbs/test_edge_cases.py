@@ -86,12 +86,11 @@ def test_imported_verdicts_of_the_future_are_noted(maps: Path, tmp_path: Path) -
     assert note.startswith("1 verdict is dated after now, first 9999-01-01T00:00:00Z on frame a")
 
 
-def test_verdicts_are_not_imported_into_a_folder_without_their_page(
-    maps: Path, tmp_path: Path
-) -> None:
+def test_verdicts_are_shown_by_a_page_in_a_new_folder(maps: Path, tmp_path: Path) -> None:
     file = verdicts_on(maps, tmp_path, a="missed")
-    with pytest.raises(InputError, match="page is not a review page of the maps"):
-        segunc.review(maps, verdicts=[file], out=tmp_path / "page")
+    result = segunc.review(maps, verdicts=[file], out=tmp_path / "page")
+    assert result.page == (tmp_path / "page" / "index.html").resolve()
+    assert r"\"verdict\":\"missed\"" in (tmp_path / "page" / "data" / "verdicts.js").read_text()
 
 
 def test_verdicts_are_imported_into_their_page(maps: Path, tmp_path: Path) -> None:
@@ -282,7 +281,7 @@ def test_255_beside_two_other_values_is_assumed_to_be_void(tmp_path: Path) -> No
 
 
 def test_values_that_a_label_map_lacks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"1 values .* not in label map camvid, e\.g\. 77"):
+    with pytest.raises(InputError, match=r"1 values .* not in label map camvid: 77"):
         init(tmp_path, halves(0, 1), halves(1, 77), label_map="camvid")
 
 

@@ -14,6 +14,7 @@
   const PAUSE = 250; // milliseconds without a change before the maps are read for a new threshold
   const list = element("ol", { id: "alarm-list", "aria-label": "Alarms" });
   const note = element("p", { class: "small", id: "alarm-note", role: "status" });
+  const progress = element("p", { class: "small", id: "alarm-progress", hidden: true });
   const learning = element("p", { id: "alarm-learning", role: "status", hidden: true });
   const controls = {};
   const { events } = page;
@@ -51,6 +52,18 @@
 
   const entryOf = (alarm) =>
     regions.nearest(verdicts.regions(alarm.frame), listing.score, alarm.box);
+
+  /* What other reviewers said of an alarm, each with the name. */
+  function othersOn(alarm) {
+    const entries = verdicts.othersOnRegions(alarm.frame).filter(({ verdict }) => verdict);
+    const names = [...new Set(entries.map(({ reviewer }) => reviewer))];
+    return names
+      .map((name) => {
+        const own = entries.filter(({ reviewer }) => reviewer === name);
+        return regions.nearest(own, listing.score, alarm.box);
+      })
+      .filter(Boolean);
+  }
 
   /* The part of a frame around a box, of the shape of a canvas. */
   function windowOf({ index, box: [x, y, w, h] }, canvas) {
@@ -165,6 +178,7 @@
     const words = linesOf(alarm).map((line) => element("span", {}, line));
     const title = element("b", {}, `${position + 1} · ${alarm.frame}`);
     const verdict = element("span", { class: "verdict" });
+    const others = element("span", { class: "others" });
     const attributes = {
       type: "button",
       class: "alarm",
@@ -176,13 +190,14 @@
       "button",
       attributes,
       canvas,
-      element("span", {}, title, ...words, verdict),
+      element("span", {}, title, ...words, verdict, others),
     );
     const item = element("li", {}, button, verdictButtons(position));
     showVerdict(item, alarm);
     return item;
   }
 
+  const PARTLY = "The alarm covers only a part of an object, and the rest was missed";
   const SHORT = { missed: "part of a miss", "": "take back" };
 
   function verdictButtons(position) {
@@ -192,7 +207,9 @@
       const attributes = {
         type: "button",
         "data-verdict": verdict,
-        onclick: () => judgeAt(position, verdict),
+        title: verdict === "missed" ? PARTLY : null,
+        // As with a key, the next alarm has the focus then, so that no second verdict replaces it.
+        onclick: () => judgeAt(position, verdict, () => verdict && focusOn(position + 1)),
       };
       const key = element("kbd", {}, segunc.frame.VERDICT_KEYS[verdict]);
       return element("button", attributes, element("span", {}, words), key);
@@ -211,6 +228,11 @@
     mark.className = `verdict badge person ${verdict}`;
     mark.textContent = verdict ? verdicts.REGION_WORDS[verdict] : "";
     mark.hidden = !verdict;
+    const badges = othersOn(alarm).map((entry) => {
+      const said = `${entry.reviewer || "no name"}: ${verdicts.REGION_WORDS[entry.verdict]}`;
+      return element("span", { class: `verdict badge person ${entry.verdict}` }, said);
+    });
+    item.querySelector(".others").replaceChildren(...badges);
     for (const button of item.querySelectorAll(".alarm-verdicts button")) {
       const kind = button.dataset.verdict;
       if (kind) button.setAttribute("aria-pressed", String(kind === verdict));
@@ -404,6 +426,7 @@
     list.replaceChildren(...shown.map(row));
     for (const item of list.children) inSight.observe(item);
     describe(once, chosen.length);
+    describeProgress();
     showControls();
   }
 
@@ -422,10 +445,28 @@
       const decades = shown.some(({ reasons }) => reasons.parts)
         ? " 3 decades: one in 1,000 pixels of normal scenes reaches as much."
         : "";
-      note.textContent =
-        `${words}, at most ${A_FRAME} a frame and of at least ${smallest} pixels, ` +
-        `the strongest first${rest}.${decades}`;
+      note.textContent = total
+        ? `${words}, at most ${A_FRAME} a frame and of at least ${smallest} pixels, ` +
+          `the strongest first${rest}.${decades}`
+        : nothingWords(score, threshold, smallest);
     }
+  }
+
+  /* Why the list is empty, and what would fill it. */
+  function nothingWords(score, threshold, smallest) {
+    const name = layers.name(score);
+    const none = `No region of ${name} ≥ ${format(threshold)} has at least ${smallest} pixels.`;
+    const highest = table.highest(score);
+    if (highest === null) return none;
+    const value = digits(highest, 3);
+    return `${none} The highest ${name} of all frames is ${value}. A lower threshold lists more.`;
+  }
+
+  /* How many of the listed alarms the reviewer has judged. */
+  function describeProgress() {
+    const judged = shown.filter((alarm) => entryOf(alarm)?.verdict).length;
+    progress.hidden = !shown.length;
+    progress.textContent = `${judged} of ${shown.length} alarms judged`;
   }
 
   /* What the reviewer's verdicts on regions would change in the bank of features. */
@@ -491,7 +532,7 @@
       controls.back,
       controls.onceLabel,
     );
-    document.getElementById("alarms-view").append(tools, note, learning, list);
+    document.getElementById("alarms-view").append(tools, note, progress, learning, list);
   }
 
   const STEPS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -Infinity, End: Infinity };
@@ -509,6 +550,7 @@
     list.addEventListener("keydown", onKey);
     verdicts.onChange(() => {
       [...list.children].forEach((item, i) => showVerdict(item, shown[i]));
+      describeProgress();
       describeLearning();
     });
     describeLearning();

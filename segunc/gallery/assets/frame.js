@@ -125,7 +125,7 @@
         { class: "row wrap" },
         button("region-before", "◀ Region", "R", () => regions.step(-1)),
         button("region-after", "Region ▶", "r", () => regions.step(1)),
-        button("mark", "Box a missed object", "l", () => toggle("marking")),
+        button("mark", "Box a missed object", "d", () => toggle("marking")),
       ),
     );
   }

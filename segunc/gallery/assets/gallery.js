@@ -36,13 +36,22 @@
     table.inUnit(statistic) ? segunc.digits(value, 4) : segunc.compact(value);
 
   /* What a frame has of the statistic that ranks it: of its strongest region peak and area, since
-     the sum that orders them means nothing to a reader; null for nothing. */
-  function statisticOf(index, { statistic, score }) {
+     the sum that orders them means nothing to a reader; null for nothing. Regions are those of the
+     recorded threshold, which is named where another one is set or nothing reaches it. */
+  function statisticOf(index, { statistic, score, threshold }) {
     if (statistic === "region") {
       const region = table.strongest(index, score);
-      if (!region) return table.value(index, score, "region") === null ? null : "no region";
+      const recorded = table.recordedThreshold(score);
+      const from = recorded === null ? "" : ` ≥ ${format(recorded)}`;
+      if (!region) {
+        if (table.value(index, score, "region") === null) return null;
+        const highest = table.value(index, score, "max");
+        const most = highest === null ? "" : `, highest ${segunc.digits(highest, 3)}`;
+        return `no region${from}${most}`;
+      }
       const area = `${region.area.toLocaleString("en")} px`;
-      return `peak ${segunc.digits(region.peak, 3)} · ${area}`;
+      const isOther = threshold !== null && threshold !== recorded;
+      return `peak ${segunc.digits(region.peak, 3)} · ${area}${isOther ? from : ""}`;
     }
     const value = table.value(index, score, statistic);
     if (value === null) return null;
@@ -187,6 +196,13 @@
     const threshold = table.thresholdOf(current);
     const counts = current.threshold !== null || NEEDS_THRESHOLD.includes(current.show);
     if (counts && threshold !== null) words.push(`threshold ${format(threshold)}`);
+    const highest = table.highest(current.score);
+    if (threshold !== null && highest !== null && highest < threshold) {
+      const name = layers.name(current.score);
+      words.push(
+        `nothing reaches ${name} ${format(threshold)}; highest ${segunc.digits(highest, 3)}`,
+      );
+    }
     const missing = NEEDS_THRESHOLD.includes(current.show) && threshold === null;
     controls.count.textContent = missing ? "Give a threshold for this filter." : words.join(", ");
     showEmpty(shown, current, missing);

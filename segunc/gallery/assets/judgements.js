@@ -337,6 +337,9 @@
     setName,
     /* What the reviewer said of regions of a frame. */
     regions: (frame) => on(frame).filter((entry) => entry.region && isOwn(entry)),
+    /* What others said of regions of a frame, where it may be seen. */
+    othersOnRegions: (frame) =>
+      revealed(frame) ? on(frame).filter((entry) => entry.region && !isOwn(entry)) : [],
     reviewer: () => name,
     add(list) {
       const taken = merge(list);

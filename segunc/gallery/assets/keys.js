@@ -222,7 +222,7 @@
     },
     {
       group: "Regions",
-      keys: ["l"],
+      keys: ["d", "l"],
       words: "drag a box around a missed object (or drag with Shift)",
       act: () => frame.toggle("marking"),
       where: inFrame,

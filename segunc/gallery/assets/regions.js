@@ -232,7 +232,9 @@
     if (position === state.get().region) classes.push("chosen");
     if (!region.score) classes.push("drawn");
     const [x, y] = region.box;
-    const number = svg("text", { x, y }, String(position + 1));
+    // Above the upper edge of the picture a number would be cut off.
+    const isAtTop = y < 0.1 * stage.size()[0];
+    const number = svg("text", { x, y, class: isAtTop ? "below" : "" }, String(position + 1));
     const attributes = { class: classes.join(" ") };
     return svg("g", attributes, rectangle(region.box), rectangle(region.box), number);
   }

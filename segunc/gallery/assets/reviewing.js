@@ -47,7 +47,12 @@
     });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-    announce(`${verdicts.all().length} verdicts exported`, true);
+    const number = verdicts.all().length;
+    const others = verdicts
+      .all()
+      .filter(({ reviewer }) => reviewer !== (verdicts.reviewer() ?? ""));
+    const rest = others.length ? `, ${others.length} of them of other reviewers` : "";
+    announce(`${number} verdicts exported${rest}`, true);
   }
 
   function asJson() {
@@ -131,7 +136,9 @@
   }
 
   function sayTaken(known, taken, left) {
-    const words = [`${taken} verdicts taken, ${known.length - taken} were here or newer`];
+    const old = known.length - taken;
+    const words = [`${taken} verdicts taken`];
+    if (old) words.push(`${old} were already here, or are older than those here`);
     if (left) words.push(`${left} are damaged or of frames that are not here`);
     const frames = [...new Set(known.map(({ frame }) => frame))];
     const disagreed = frames.filter(verdicts.disagree).length;

@@ -16,6 +16,13 @@
   /* A statistic of a frame; null where there is none. */
   const value = (index, score, statistic) => frames[index].statistics[score]?.[statistic] ?? null;
 
+  /* The largest value of a score in any frame; null where no frame has one. */
+  function highest(score) {
+    const values = frames.map((_, index) => value(index, score, "max"));
+    const known = values.filter((number) => number !== null);
+    return known.length ? known.reduce((a, b) => Math.max(a, b)) : null;
+  }
+
   /* From which value on the run itself says that a pixel is flagged; null of maps that record
      none. */
   const recordedThreshold = (score) => page.scores[score]?.region_from ?? null;
@@ -158,6 +165,7 @@
     SHOW,
     ORDERS,
     value,
+    highest,
     ranked,
     recordedThreshold,
     thresholdOf,

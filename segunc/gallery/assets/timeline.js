@@ -94,7 +94,8 @@
     const every = values.filter((value) => value !== null);
     let low = every.reduce((a, b) => Math.min(a, b), Infinity);
     let high = every.reduce((a, b) => Math.max(a, b), -Infinity);
-    if (!(low < high)) [low, high] = [low - 0.5, low + 0.5];
+    // Sums over regions are never below 0.
+    if (!(low < high)) [low, high] = low === 0 ? [0, 1] : [low - 0.5, low + 0.5];
     const yOf = (value) => 80 - ((value - low) / (high - low)) * 66;
     const curve = (of) =>
       of
@@ -105,7 +106,8 @@
     const line = (name, d) => svg("path", { class: name, d });
     // Below the curves: where an anomaly is labelled, and where a verdict was given.
     const wide = Math.max(0.8, table.count / 800);
-    const verdict = (i) => verdicts.usual(table.name(i))?.verdict;
+    const disputed = (i) => verdicts.reviewer() === null && verdicts.disagree(table.name(i));
+    const verdict = (i) => (disputed(i) ? null : verdicts.usual(table.name(i))?.verdict);
     const stripe = (name, y, holds) =>
       line(
         `stripe ${name}`,
@@ -121,6 +123,7 @@
       line("first", curve(values)),
       stripe("labelled", 89, (i) => table.objects(i)),
       ...Object.keys(verdicts.WORDS).map((name) => stripe(name, 96, (i) => verdict(i) === name)),
+      stripe("disputed", 96, disputed),
     );
     peaks = findPeaks(values);
     const place = (words, index, top) => {
@@ -210,6 +213,10 @@
     const words = [`${name}${sum} of ${segunc.layers.name(score)}, every frame`, "▾ peaks"];
     if (page.events.length) words.push("bars: events");
     if (table.everHas("label/anomaly")) words.push("blue below: labelled anomaly");
+    if (indices.some((i) => verdicts.usual(table.name(i)))) words.push("lowest line: verdicts");
+    if (indices.some((i) => verdicts.reviewer() === null && verdicts.disagree(table.name(i)))) {
+      words.push("black in it: reviewers disagree");
+    }
     return words;
   }
 
