@@ -1247,8 +1247,8 @@ class ReportOptions(Options, SourceOptions, ClassTruthOptions):
 class ExportOptions(Options, SourceOptions):
     """Write a model as one file for other runtimes, or score maps as the files of a benchmark.
 
-    A model file predicts and scores a frame without this package. It is kept only if its maps equal
-    those of the sampler, up to rounding.
+    A model file predicts and scores a frame without this package. A float32 file is kept only if
+    its maps equal those of the sampler, up to rounding. What a lower precision changes is measured.
 
     Args:
         model (DIR|SOURCE): model folder, or a network by its source, of which a model file is

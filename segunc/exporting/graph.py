@@ -7,9 +7,11 @@ from __future__ import annotations
 import importlib.util
 import io
 import itertools
+import logging
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -266,7 +268,7 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
         "verbose": False,
         "custom_translation_table": {torch.ops.aten.searchsorted.Tensor: _searchsorted},
     }
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _silent_below_errors("onnx_ir"):
         warnings.simplefilter("ignore")
         try:
             made: Any = torch.onnx.export(program, dynamo=True, **settings)
@@ -275,6 +277,18 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
             raise InputError(message, hint="--to pt2") from error
     made.model.metadata_props.update(metadata)
     file.write(made.model_proto.SerializeToString())
+
+
+@contextmanager
+def _silent_below_errors(logger_name: str) -> Iterator[None]:
+    """Keep a library's logger from telling users of its own guesses."""
+    logger = logging.getLogger(logger_name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _searchsorted(levels: Any, values: Any, **settings: Any) -> Any:

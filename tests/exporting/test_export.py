@@ -4,7 +4,9 @@ be a file is refused.
 
 import hashlib
 import importlib.util
+import io
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -193,6 +195,23 @@ def test_no_tensor_of_a_file_is_float64(any_size: bool, tmp_path: Path) -> None:
     assert {"Conv", "Log", "Cast"} <= {operator.name for operator in operators}
     types = {name for operator in operators for name in operator.types}
     assert types <= {"FLOAT", "UINT8", "BOOL", "INT64", "INT32"}
+
+
+class Placed(nn.Module):
+    """Values that are put at indices, at which the exporter warns of its own guess."""
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        values = image.flatten()
+        return {"prediction": torch.zeros(4).index_put((torch.tensor([2]),), values[:1])}
+
+
+def test_libraries_tell_users_nothing_of_their_guesses(caplog: pytest.LogCaptureFixture) -> None:
+    level = logging.getLogger("onnx_ir").level
+    program = torch.export.export(Placed(), (torch.rand(1, 3, 8, 8),))
+    graph.write_onnx(program, io.BytesIO(), {})
+    warned = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [record.getMessage() for record in warned] == []
+    assert logging.getLogger("onnx_ir").level == level
 
 
 def test_openvino_gives_the_maps_of_the_sampler(tmp_path: Path) -> None:
