@@ -20,6 +20,7 @@ from segunc.core.files import LineFile, Lock, file_sha256, inside, read_text
 from segunc.core.histogram import TimeHistogram
 from segunc.core.results import VerbResult
 from segunc.core.version import tool_version
+from segunc.data.channels import COLOUR
 from segunc.data.images import Image
 from segunc.decisions.events import BOX, MAX_FOLLOWED_REGIONS, Follower
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
@@ -246,6 +247,7 @@ class _Watch:
         self._source = self._open_source()
         folder = model_folder(options.model, trust=options.trust)
         self._model = load_model(folder)
+        self._check_channels()
         self._threads = options.threads
         if self._threads is None and self._earlier is not None:
             self._threads = self._earlier.first.get("run", {}).get("threads")
@@ -308,6 +310,16 @@ class _Watch:
             raise InputError("--flag names no threshold", hint="--flag threshold.json")
         if options.keep != "none" and options.out is None:
             raise InputError(f"--keep {options.keep} needs a folder", hint="add --out DIR")
+
+    def _check_channels(self) -> None:
+        """Raise InputError for a network of other images than colour images."""
+        channels = self._model.network.description.channels
+        if channels != COLOUR:
+            raise InputError(
+                f"watch reads colour frames, and {self.options.model} takes images of {channels} "
+                f"channel{'s'[: channels != 1]}",
+                hint="segunc predict --input FOLDER reads images of other channels",
+            )
 
     def _open_source(self) -> LiveSource:
         """Return the source of the frames."""

@@ -536,6 +536,15 @@ def test_options_that_contradict_each_other_are_refused(
     assert message in refuse(*words_of(scene, scene.clip, *words))
 
 
+def test_a_model_of_images_of_other_channels_is_refused(scene: Scene, tmp_path: Path) -> None:
+    description = segunc.NetworkDescription(
+        "FPN", "resnet18", ("road", "car"), mean=(0.5,) * 4, std=(0.5,) * 4
+    )
+    segunc.save_network(segunc.build_network(description), tmp_path / "model")
+    with pytest.raises(InputError, match=r"colour frames, and .*model takes images of 4 channels"):
+        scene.watch(model=tmp_path / "model", flag=["deterministic-entropy=0.5"])
+
+
 def test_a_stream_does_not_wait(scene: Scene) -> None:
     refusal = refuse(*words_of(scene, "udp://127.0.0.1:5000", "--every-frame"))
     assert "does not wait until a frame is processed" in refusal
