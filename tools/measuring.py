@@ -31,21 +31,26 @@ def provenance(device: torch.device | None = None) -> dict[str, Any]:
     Args:
         device: that the numbers were measured on; None is the CPU.
     """
-    script = Path(sys.argv[0])
-    own = ROOT / "tools" in script.resolve().parents
     return {
-        "command": " ".join(
-            [
-                "python",
-                *(("-m", f"tools.{script.stem}") if own else (script.as_posix(),)),
-                *sys.argv[1:],
-            ]
-        ),
+        "command": " ".join(["python", *program(Path(sys.argv[0])), *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": f"{processor()}, {describe_device(device or torch.device('cpu'))}",
         "versions": environment(),
         "commit": tool_commit(),
     }
+
+
+def program(script: Path) -> list[str]:
+    """Return the words behind ``python`` that run a script: its path, or ``-m`` and the module of a
+    tool.
+    """
+    path = script.resolve()
+    if ROOT / "tools" not in path.parents:
+        return [script.as_posix()]
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    if parts[-1] == "__main__":
+        parts.pop()
+    return ["-m", ".".join(parts)]
 
 
 def processor() -> str:

@@ -17,8 +17,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -143,7 +143,7 @@ def make(out: Path, name: str, model: str, size: str, calibration: str, check: s
     (folder / "prices.json").write_text(json.dumps({"prices": prices, **provenance()}))
 
 
-def milliseconds(run: Run, frames: FrameSet) -> float:
+def milliseconds(run: Run, frames: Iterable[Tensor]) -> float:
     """Return the median of the milliseconds of frames, of which the first is not timed."""
     seconds: list[float] = []
     for frame in frames:
@@ -166,24 +166,44 @@ def measure(out: Path) -> None:
         about = json.loads((folder / "about.json").read_text())
         frames = frames_of(about, about["check"], 8)
         for words, run, size in runs_of(folder):
-            price = prices[words]
-            entropy = price["scores"]["entropy"]
-            ranks = {
-                name: score["rank_correlation"]
-                for name, score in price["scores"].items()
-                if score["rank_correlation"] is not None
-            }
-            worst = min(ranks, key=lambda name: ranks[name])
+            found = price_cells(prices[words])
             cells = [
                 folder.name,
                 words,
                 f"{size / 1e6:.1f}",
                 f"{milliseconds(run, frames):.0f}",
-                f"{100 * price['changed']:.2g} %",
-                f"{100 * entropy['over_next_code']:.3g} %, "
-                f"{100 * entropy['over_many_codes']:.3g} %; {ranks[worst]:.3f} ({worst})",
+                found.changed,
+                found.entropy,
             ]
             print(f"| {' | '.join(cells)} |", flush=True)
+
+
+@dataclass(frozen=True)
+class PriceCells:
+    """The last columns of the table.
+
+    Attributes:
+        changed: share of the pixels whose predicted class is another one.
+        entropy: shares of the pixels that are off by more than 1 and than 65 codes, and the lowest
+            rank correlation of a score.
+    """
+
+    changed: str
+    entropy: str
+
+
+def price_cells(price: dict[str, Any]) -> PriceCells:
+    """Return the cells of a :class:`segunc.exporting.price.Price`, as its record holds it."""
+    entropy = price["scores"]["entropy"]
+    codes = f"{100 * entropy['over_next_code']:.3g} %, {100 * entropy['over_many_codes']:.3g} %"
+    ranks: dict[str, float] = {}
+    for name, score in price["scores"].items():
+        if score["rank_correlation"] is not None:
+            ranks[name] = score["rank_correlation"]
+    if ranks:
+        worst = min(ranks, key=lambda name: ranks[name])
+        codes += f"; {ranks[worst]:.3f} ({worst})"
+    return PriceCells(f"{100 * price['changed']:.2g} %", codes)
 
 
 def choices(folder: Path, calibration: str) -> None:
