@@ -12,6 +12,9 @@ TENSORRT_LIST = Path(__file__).with_name("tensorrt.json")
 """Operators with the types of their data that TensorRT's ONNX parser takes, as its developers
 publish them. The file names its source.
 """
+_OF_UINT8 = frozenset({"UINT8", "FLOAT", "FLOAT16"})
+"""Types between which TensorRT converts where one of them is uint8, by the reference of its
+``DataType``; the list says nothing of that."""
 _ONNX = ("", "ai.onnx")  # names of ONNX's own domain
 _DATA_INPUT = {"Where": 1, "OneHot": 2, "Compress": 0}
 """Which input of an operator holds its data, if it is not the first."""
@@ -89,7 +92,8 @@ def tensorrt_check(model: Any) -> dict[str, Any]:
     """Return by which list an ``onnx.ModelProto`` was compared with TensorRT, and what it
     ``lacks``: a sentence for each operator or type that is not in the list.
 
-    The list has no word on attributes and sizes, so an empty ``lacks`` is no promise.
+    The list has no word on attributes and sizes, and of conversions only those of uint8 are looked
+    at, by another page. So an empty ``lacks`` is no promise.
     """
     listed = read_json(TENSORRT_LIST, "the list of TensorRT's operators")
     name = f"TensorRT {listed['version']}"
@@ -104,6 +108,12 @@ def tensorrt_check(model: Any) -> dict[str, Any]:
             lacks.append(f"{name} has no operator {operator.name}")
         elif "DOUBLE" in operator.types:
             lacks.append(f"{name} has no float64, which {operator.name} uses")
+        elif operator.name == "Cast" and "UINT8" in operator.types:
+            lacks.extend(
+                f"{name} converts between uint8 and floats alone, and Cast has {other}"
+                for other in operator.types
+                if other not in _OF_UINT8
+            )
         elif operator.data and operator.name != "Constant" and operator.data not in known:
             lacks.append(f"{name} has no {operator.name} of {operator.data}")
     return {

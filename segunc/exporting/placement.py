@@ -37,7 +37,8 @@ class Flag:
 
     def __call__(self, maps: dict[str, Tensor]) -> Tensor:
         """Return the mask uint8 ``[N, H, W]``: 1 where a pixel is flagged."""
-        return (maps[self.score] >= self.least).to(torch.uint8)
+        high = maps[self.score] >= self.least
+        return high.float().to(torch.uint8)  # TensorRT converts only floats to uint8
 
 
 def least_flagged(score: str, value: float) -> float:

@@ -719,9 +719,10 @@ class Sampler:
             evidence = other._sample(images)
             frames = [other._finish(frame, size, False) for frame in evidence]
             prediction, maps = other._joined(frames)
-        # Last of all: TensorRT has uint8 only where a graph ends.
+        # Last of all, and from a float: TensorRT has uint8 only where a graph ends, and converts
+        # only floats to it. Class ids are at most 255, which float32 holds.
         scores = {name: maps[name] for name in self.scores}
-        return Prediction(prediction.to(torch.uint8), scores)
+        return Prediction(prediction.float().to(torch.uint8), scores)
 
     def chunk_for(self, frames: int, size: tuple[int, int], classes: int) -> int:
         """Return how many draws are in a batch.

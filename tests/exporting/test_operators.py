@@ -46,6 +46,30 @@ def test_what_the_list_lacks_is_named(model: Any, lacks: str) -> None:
     assert tensorrt_check(model)["lacks"] == [lacks]
 
 
+def cast(source: str, target: str) -> Any:
+    """Return a model that converts one type into another one."""
+    types = [onnx.TensorProto.DataType.Value(name) for name in (source, target)]
+    first, last = (
+        onnx.helper.make_tensor_value_info(name, number, [2, 3])
+        for name, number in zip(("x", "y"), types, strict=True)
+    )
+    node = onnx.helper.make_node("Cast", ["x"], ["y"], to=types[1])
+    graph = onnx.helper.make_graph([node], "g", [first], [last])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
+
+
+@pytest.mark.parametrize(("source", "target"), [("INT64", "UINT8"), ("UINT8", "BOOL")])
+def test_conversions_of_uint8_that_tensorrt_lacks_are_named(source: str, target: str) -> None:
+    (lack,) = tensorrt_check(cast(source, target))["lacks"]
+    other = source if target == "UINT8" else target
+    assert lack == f"TensorRT 10.1 converts between uint8 and floats alone, and Cast has {other}"
+
+
+@pytest.mark.parametrize(("source", "target"), [("FLOAT", "UINT8"), ("UINT8", "FLOAT16")])
+def test_conversions_between_uint8_and_floats_are_known(source: str, target: str) -> None:
+    assert tensorrt_check(cast(source, target))["lacks"] == []
+
+
 def test_operators_of_branches_are_seen() -> None:
     output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])
     branches = []
