@@ -2,6 +2,7 @@
 of ONNX Runtime; :mod:`tests.support.triton` says which server."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from segunc.exporting.check import check_inputs
 from segunc.exporting.placement import Placement
 from tests.conftest import Job
 from tests.support import triton
+from tools import latency
 
 pytest.importorskip("onnxscript", reason="the extra export is not installed")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -144,3 +146,25 @@ def test_the_server_refuses_a_frame_of_another_size(server: triton.Server) -> No
     refusal = r"Expected \[1,3,64,128\], got \[1,3,32,64\]"
     with pytest.raises(client.InferenceServerException, match=refusal):
         from_server(server, "float32", {"image": frame})
+
+
+def test_the_latency_of_a_server_is_measured(
+    server: triton.Server, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = repository / "draws"
+    words = [str(folder), "--server", server.url, "--frames", "2", "--streams", "1,2"]
+    assert latency.main(words) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["what"].startswith("Triton server 2.")
+    assert [row["streams"] for row in content["streams"]] == [1, 2]
+    assert content["peak_gib"] is None
+    assert content["threads"] is None
+
+
+def test_a_model_that_the_server_does_not_have_is_one_sentence(
+    server: triton.Server, repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(repository / "float32", tmp_path / "nobody")
+    for url, message in ((server.url, "has no model nobody"), ("127.0.0.1:1", "no server answers")):
+        assert latency.main([str(tmp_path / "nobody"), "--server", url]) == 1
+        assert message in capsys.readouterr().err
