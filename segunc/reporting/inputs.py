@@ -236,7 +236,7 @@ def read_latency(path: Path) -> Mapping[str, Any]:
 
 def _check_percentiles(row: Mapping[str, Any], path: Path) -> None:
     """Raise InputError for percentiles of seconds that do not rise."""
-    seconds = [row.get(name) for name in ("p50", "p95", "p99")]
+    seconds: list[Any] = [row.get(name) for name in ("p50", "p95", "p99")]
     if not all(_is_positive(value) for value in seconds) or seconds != sorted(seconds):
         raise InputError(
             f"{path}: the percentiles {seconds} are not rising numbers of seconds",
