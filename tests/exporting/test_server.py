@@ -21,6 +21,7 @@ pytest.importorskip("onnxscript", reason="the extra export is not installed")
 onnxruntime = pytest.importorskip("onnxruntime")
 client = pytest.importorskip("tritonclient.http", reason="tritonclient[http] is not installed")
 
+triton.program()  # skips all tests before their fixtures work
 pytestmark = pytest.mark.slow
 SIZE = (64, 128)
 LARGER = (96, 192)
@@ -48,7 +49,6 @@ THREADS = 'parameters { key: "intra_op_thread_count" value { string_value: "1" }
 @pytest.fixture(scope="module")
 def repository(predicted: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model of each kind, as they are exported."""
-    triton.program()  # skips before the work
     folder = tmp_path_factory.mktemp("triton")
     out = folder / "models"
     for name, options in MODELS.items():

@@ -50,7 +50,8 @@ def program() -> Path:
     """Return the program of the server; skip the test where there is none."""
     found = os.environ.get("SEGUNC_TRITONSERVER") or shutil.which("tritonserver")
     if not found:
-        pytest.skip("SEGUNC_TRITONSERVER names no tritonserver, and PATH has none")
+        reason = "SEGUNC_TRITONSERVER names no tritonserver, and PATH has none"
+        pytest.skip(reason, allow_module_level=True)
     return Path(found).resolve()
 
 
