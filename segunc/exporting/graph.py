@@ -91,7 +91,9 @@ def size_guards(graph: Any) -> list[SizeGuard]:
     that code outside of torch asked for. Conditions of torch itself choose between kernels and
     memory formats that give the same numbers."""
     image = next(node for node in graph.graph.nodes if node.op == "placeholder").meta["val"]
-    symbols = [side.node.expr if isinstance(side, torch.SymInt) else None for side in image.shape]
+    # Code that asks for three channels fixes that side. From then on ``expr`` is the number 3, but
+    # the condition itself names the symbol.
+    symbols = [side.node._expr if isinstance(side, torch.SymInt) else None for side in image.shape]
     _, channels, height, width = symbols
     guards: dict[tuple[str, str], SizeGuard] = {}
     for guard in graph.shape_env.guards:

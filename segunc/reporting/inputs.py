@@ -126,7 +126,7 @@ class Inputs:
             if path in given["threshold"]:
                 self.thresholds[name] = read_threshold(path)
         self.monitor = _read_monitor(given["monitor"][0]) if given["monitor"] else None
-        self.latency = [_read_latency(path) for path in given["latency"]]
+        self.latency = [read_latency(path) for path in given["latency"]]
         self.folder = folder
         # The folder of a source is an entry of the cache, whose name says nothing to a reader.
         self.name = without_place(source) if source else folder.resolve().name
@@ -218,13 +218,31 @@ def _read_monitor(path: Path) -> Mapping[str, Any]:
     return read_result(path, "monitor", _MONITOR, "segunc monitor")
 
 
-def _read_latency(path: Path) -> Mapping[str, Any]:
+def read_latency(path: Path) -> Mapping[str, Any]:
+    """Return a latency; one that an earlier version measured has no ``streams``."""
     content = read_result(path, "latency", _LATENCY, "tools/latency.py")
-    seconds = [content[name] for name in ("p50", "p95", "p99")]
-    positive = all(isinstance(value, int | float) and value > 0 for value in seconds)
-    if not positive or seconds != sorted(seconds):
+    rows = content.get("streams", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"{path}: streams is not a list of measurements", hint="measure again")
+    for row in (content, *rows):
+        _check_percentiles(row, path)
+    for row in rows:
+        for name in ("streams", "frames", "frames_per_second"):
+            if not _is_positive(row.get(name)):
+                message = f"{path}: {name} of a measurement is not a number above 0"
+                raise InputError(message, hint="measure again")
+    return content
+
+
+def _check_percentiles(row: Mapping[str, Any], path: Path) -> None:
+    """Raise InputError for percentiles of seconds that do not rise."""
+    seconds: list[Any] = [row.get(name) for name in ("p50", "p95", "p99")]
+    if not all(_is_positive(value) for value in seconds) or seconds != sorted(seconds):
         raise InputError(
             f"{path}: the percentiles {seconds} are not rising numbers of seconds",
             hint="measure again",
         )
-    return content
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and value > 0

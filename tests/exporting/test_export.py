@@ -394,6 +394,16 @@ def test_a_condition_on_the_size_whose_branches_agree_is_no_refusal(tmp_path: Pa
     np.testing.assert_allclose(found["entropy"], expected["entropy"].numpy(), atol=1e-5)
 
 
+def test_the_number_of_channels_is_no_condition_on_the_size() -> None:
+    body, _ = bayesian()
+    network = SegmentationNetwork(body, NetworkDescription("x", "", tuple("abcd")), stride=8)
+    sampler = Sampler(network, scores=["entropy"])
+    frame = check_frames((36, 52))[0]
+    sampler(frame)
+    _, guards = graph.trace_with_guards(sampler, frame, any_size=True)
+    assert guards == []
+
+
 def test_scripted_code_may_look_at_sizes_and_is_refused_for_any_size() -> None:
     network = nn.Sequential(torch.jit.script(nn.Conv2d(3, 4, 1)), nn.BatchNorm2d(4)).eval()
     sampler = Sampler(network, scores=["entropy"])

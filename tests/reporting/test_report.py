@@ -316,6 +316,12 @@ def latency(results: Path) -> dict[str, Any]:
         ({"p95": 0.2}, "the percentiles [0.25, 0.2, 0.75] are not rising numbers of seconds"),
         ({"p50": "fast"}, "are not rising numbers of seconds"),
         ({"version": 2}, "is not a latency of segunc in version 1"),
+        ({"streams": 8}, "streams is not a list of measurements"),
+        ({"streams": [{}]}, "the percentiles [None, None, None] are not rising"),
+        (
+            {"streams": [{"p50": 1, "p95": 2, "p99": 3, "streams": 8, "frames": 100}]},
+            "frames_per_second of a measurement is not a number above 0",
+        ),
     ],
 )
 def test_latency_is_of_the_model_and_its_percentiles_rise(
@@ -337,8 +343,24 @@ def test_latency_has_its_row(predicted: Job, tmp_path: Path, latency: dict[str, 
     facts = report_of(out)
     assert "latency" not in facts["gaps"]
     assert facts["files"]["latency.json"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    row = ["sampler", "a &lt;core&gt;", "64 x 128", "4", "4.500", ".250", ".500", ".750"]
-    assert row in cells_of(page_of(out))
+    machine = ["sampler", "a &lt;core&gt;", "64 x 128", "4", "4.500"]
+    assert [*machine, "1", ".250", ".500", ".750", ""] in cells_of(page_of(out))
+
+
+def test_latency_has_a_row_for_each_number_of_streams(
+    predicted: Job, tmp_path: Path, latency: dict[str, Any]
+) -> None:
+    one = {"streams": 1, "frames": 100, "p50": 0.25, "p95": 0.5, "p99": 0.75}
+    eight = {"streams": 8, "frames": 100, "p50": 1.25, "p95": 1.5, "p99": 1.75}
+    streams = [{**one, "frames_per_second": 3.75}, {**eight, "frames_per_second": 6.5}]
+    path = tmp_path / "latency.json"
+    path.write_text(json.dumps({**latency, "streams": streams}))
+    out = tmp_path / "report"
+    succeed("report", "--model", predicted.abnn, "--latency", path, "--out", out)
+    machine = ["sampler", "a &lt;core&gt;", "64 x 128", "4", "4.500"]
+    rows = cells_of(page_of(out))
+    assert [*machine, "1", ".250", ".500", ".750", "3.750"] in rows
+    assert [*machine, "8", "1.250", "1.500", "1.750", "6.500"] in rows
 
 
 def test_a_reliability_diagram_has_the_bins_of_its_result(results: Path, written: Path) -> None:
