@@ -53,6 +53,8 @@ FITTED = {
     "constant": ("class_sets",),
 }
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
+FITTED_KEYS = ("features_sha256", "anomaly", "class_sets")
+"""All keys of :data:`FITTED`: two models with equal hashes may still differ in these."""
 LATER_KEYS = {"source", "smallest_object", "preparation"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
@@ -284,6 +286,20 @@ def source_of(run: Mapping[str, Any]) -> str:
     """
     source = run.get("input_hash") or run.get("input")
     return json_sha256(source) if source else ""
+
+
+def fitted_of(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return a hash of each record of what was fitted on a model, by its key in a run.
+
+    Args:
+        run: its record in a manifest or a result, or the settings of a threshold.
+    """
+    fitted = {}
+    for key in FITTED_KEYS:
+        value = run.get(key)
+        if value is not None:
+            fitted[key] = json_sha256(value) if isinstance(value, Mapping) else str(value)
+    return fitted
 
 
 def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
