@@ -139,6 +139,12 @@ class GuaranteedThreshold(Settings):
         if different:
             key, calibrated, current = different[0]
             # Where a run names no value, the model's own value holds.
+            if key == "mask_sha256":
+                raise InputError(
+                    f"{source} was calibrated on maps {_mask_words(calibrated)}, and these were "
+                    f"made {_mask_words(current)}",
+                    hint=_HINT_CALIBRATE,
+                )
             own = key in _OF_MODEL
             before = f"the {key} of the model"
             if calibrated is not None or not own:
@@ -157,6 +163,10 @@ class GuaranteedThreshold(Settings):
         """
         same_source = self.source == source or not (self.source and source)
         return same_source and self.frames.get(name) == identity
+
+
+def _mask_words(sha256: str | None) -> str:
+    return f"with the mask {sha256[:12]}" if sha256 else "without a mask"
 
 
 def calibration_frames(

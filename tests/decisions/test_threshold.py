@@ -578,7 +578,10 @@ def run_of(predicted: Job) -> dict[str, Any]:
     [
         ({"draws": 9}, "maps with draws 4, and these have 9"),
         ({"alpha": 0.9}, "maps with the alpha of the model, and these have 0.9"),
-        ({"mask_sha256": "0"}, "maps with mask_sha256 None"),
+        (
+            {"mask_sha256": "ab12" * 16},
+            "maps without a mask, and these were made with the mask ab12ab12ab12",
+        ),
         ({"base_sha256": "0"}, "another model"),
     ],
 )
