@@ -341,6 +341,8 @@ def _verdict_title(counts: Mapping[str, Any]) -> str:
         title += f", a disputed share of {disagreed / several:.1%}"
     if disagreed:
         title += "; at least: each disputed verdict lowers the number; at most: each raises it"
+    if any(judged["regions"] for judged in counts["verdicts"].values()):
+        title += "; a frame without a verdict of its own has the gravest of its regions"
     return title
 
 

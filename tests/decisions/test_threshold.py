@@ -767,3 +767,21 @@ def test_a_threshold_that_was_edited_is_refused(
         read_threshold(out)
     out.write_text(json.dumps(dict(reversed(content.items()))))  # the order of keys says nothing
     assert read_threshold(out) == made
+
+
+def test_a_review_page_says_that_its_frames_are_those_of_the_calibration(
+    predicted: Job, tmp_path: Path
+) -> None:
+    """They keep the promise by its making, and a reviewer would take that for a proof."""
+    path = tmp_path / "t.json"
+    made = calibrate_predicted(predicted, path)
+    shown = {"maps": predicted.maps, "flag": [str(path)]}
+    notes = segunc.review(**shown, out=tmp_path / "page").notes
+    frames = len(made.frames)
+    assert notes[0].startswith(f"{frames} of the {frames} frames here are frames of the calib")
+    content = json.loads(path.read_text())
+    content.pop("record_sha256")
+    content["frames"] = dict.fromkeys(made.frames, "0")
+    path.write_text(json.dumps(content))
+    notes = segunc.review(**shown, out=tmp_path / "page").notes
+    assert not any("of the calibration of" in note for note in notes)
