@@ -237,9 +237,7 @@ class FrameFiles:
         _, boxes, _ = regions_of(finite_maps[ranking], threshold)
         smallest = self._smallest_region(ranking)
         row.regions = int(np.sum(boxes[:, cv2.CC_STAT_AREA] >= smallest))
-        row.alarms = find_alarms(
-            finite_maps, ranking, threshold, prediction, smallest, peaks
-        )
+        row.alarms = find_alarms(finite_maps, ranking, threshold, prediction, smallest, peaks)
 
     def _threshold(self, score: str) -> float | None:
         threshold = self.flag.get(score)

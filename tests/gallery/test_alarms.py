@@ -2,7 +2,6 @@
 view saved as a picture.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from segunc.gallery.alarms import find_alarms
 from segunc.gallery.review_page import run_id, write_verdicts
-from segunc.maps.labelled import open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import regions_of
 from segunc.maps.verdicts import Verdict
@@ -366,19 +364,6 @@ def test_the_list_says_how_many_regions_it_leaves_out(
     page.keyboard.press("w")
     visit.shown("#alarm-note", f"{listed} of {listed + 9} regions of entropy")
     visit.shown("#alarm-note", "Open a frame to judge its other regions.")
-
-
-def test_regions_are_counted_beyond_those_that_are_listed(scene: Scene, tmp_path: Path) -> None:
-    index = write_page(scene.maps, tmp_path / "review", flag={"entropy": 0.3})
-    text = (index.parent / "data" / "frames.js").read_text()
-    rows = json.loads(text[text.index("[") : text.rindex("]") + 1])
-    reader = open_maps(scene.maps)
-    for row in rows:
-        high = (reader.read(row["name"], "entropy") >= 0.3).astype(np.uint8)
-        _, _, boxes, _ = cv2.connectedComponentsWithStats(high, connectivity=8)
-        large = int((boxes[1:, cv2.CC_STAT_AREA] >= 50).sum())
-        assert row["regions"] == large
-        assert len(row["alarms"]) == min(5, large)
 
 
 def test_maps_that_cannot_be_read_are_said_to_lack_alarms(
