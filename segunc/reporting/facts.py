@@ -103,14 +103,12 @@ def _settings(inputs: Inputs) -> list[Facts]:
     """Return how the frames of each file were seen and drawn: equal hashes of a model say nothing
     of these settings.
     """
-    runs: list[tuple[str, Row]] = []
-    for run in inputs.results:
-        runs.append((run.path.name, run.content["run"]))
+    runs: dict[str, Row] = {run.name: run.content["run"] for run in inputs.results}
     for reader in inputs.maps:
-        runs.append((inputs.maps_name(reader), (reader.manifest or {}).get("run", {})))
+        runs[inputs.maps_name(reader)] = (reader.manifest or {}).get("run", {})
     for name, threshold in inputs.thresholds.items():
-        runs.append((name, threshold.settings))
-    return [{"name": name, **_settings_words(run)} for name, run in runs]
+        runs[name] = threshold.settings
+    return [{"name": name, **_settings_words(run)} for name, run in runs.items()]
 
 
 def _settings_words(run: Row) -> dict[str, str]:

@@ -199,14 +199,14 @@ class Inputs:
         for attachment in self.model.attachments.values():
             ours.update(attachment.record())
         fitted = fitted_of(ours)
-        records: list[tuple[Path | str, Mapping[str, Any]]] = []
+        records: dict[Path | str, Mapping[str, Any]] = {}
         for run in results:
-            records.append((run.path, run.content["run"]))
+            records[run.path] = run.content["run"]
         for reader in self.maps:
-            records.append((reader.place, (reader.manifest or {}).get("run", {})))
+            records[reader.place] = (reader.manifest or {}).get("run", {})
         for name, threshold in self.thresholds.items():
-            records.append((name, threshold.settings))
-        for source, record in records:
+            records[name] = threshold.settings
+        for source, record in records.items():
             for key, theirs in fitted_of(record).items():
                 if fitted.get(key) != theirs:
                     words = _FITTED_WORDS[key]

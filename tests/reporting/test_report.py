@@ -829,13 +829,13 @@ def test_how_the_frames_were_seen_is_shown_and_a_difference_is_said(
     files = ("--runs", tmp_path / "other.json", results / ANOMALY)
     succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
     page = page_of(tmp_path / "report")
-    row = ["other.json", "32 x 64", "7", "0", "float32", "abababababab: pixels are left out"]
+    row = ["other", "32 x 64", "7", "0", "float32", "abababababab: pixels are left out"]
     assert row in cells_of(page)
-    assert "other.json: a mask leaves pixels out." in page
+    assert "other: a mask leaves pixels out." in page
     text = line_of(report_of(tmp_path / "report"), "Settings")["text"]
-    assert "Draws: 7 (other.json);" in text
-    assert "Size: 32 x 64 (other.json);" in text
-    assert "Mask: abababababab: pixels are left out (other.json); none (anomaly.json)." in text
+    assert "Draws: 7 (other);" in text
+    assert "Size: 32 x 64 (other);" in text
+    assert "Mask: abababababab: pixels are left out (other); none (anomaly)." in text
 
 
 def test_settings_that_are_equal_are_no_line_of_the_summary(
