@@ -65,6 +65,8 @@ def tell_changes(
     for sentence in changes.sentences():
         say(sentence)
     say(changes.condition())
+    if changes.warning():
+        say(f"WARNING: {changes.warning()}")
     if pictures:
         write_change_page(Path(settings.changes), changes, lines)
         say(f"wrote {settings.changes}")

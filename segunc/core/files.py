@@ -469,6 +469,11 @@ def write_result(path: Path, content: Mapping[str, Any]) -> None:
     write_json(path, {**plain, _SEAL: json_sha256(plain)})
 
 
+def has_seal(path: Path) -> bool:
+    """Return whether a result holds the hash of itself that shows a later edit."""
+    return _SEAL in read_json(path, "a result of segunc")
+
+
 def without_seal(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return what :func:`write_result` was given.
 

@@ -53,6 +53,8 @@ FITTED = {
     "constant": ("class_sets",),
 }
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
+FITTED_KEYS = ("features_sha256", "anomaly", "class_sets")
+"""All keys of :data:`FITTED`: two models with equal hashes may still differ in these."""
 LATER_KEYS = {"source", "smallest_object", "preparation"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
@@ -137,6 +139,12 @@ class GuaranteedThreshold(Settings):
         if different:
             key, calibrated, current = different[0]
             # Where a run names no value, the model's own value holds.
+            if key == "mask_sha256":
+                raise InputError(
+                    f"{source} was calibrated on maps {_mask_words(calibrated)}, and these were "
+                    f"made {_mask_words(current)}",
+                    hint=_HINT_CALIBRATE,
+                )
             own = key in _OF_MODEL
             before = f"the {key} of the model"
             if calibrated is not None or not own:
@@ -155,6 +163,10 @@ class GuaranteedThreshold(Settings):
         """
         same_source = self.source == source or not (self.source and source)
         return same_source and self.frames.get(name) == identity
+
+
+def _mask_words(sha256: str | None) -> str:
+    return f"with the mask {sha256[:12]}" if sha256 else "without a mask"
 
 
 def calibration_frames(
@@ -284,6 +296,20 @@ def source_of(run: Mapping[str, Any]) -> str:
     """
     source = run.get("input_hash") or run.get("input")
     return json_sha256(source) if source else ""
+
+
+def fitted_of(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return a hash of each record of what was fitted on a model, by its key in a run.
+
+    Args:
+        run: its record in a manifest or a result, or the settings of a threshold.
+    """
+    fitted = {}
+    for key in FITTED_KEYS:
+        value = run.get(key)
+        if value is not None:
+            fitted[key] = json_sha256(value) if isinstance(value, Mapping) else str(value)
+    return fitted
 
 
 def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:

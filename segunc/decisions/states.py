@@ -7,10 +7,12 @@ STATED = "stated"
 OPEN = "open"
 HOLDS = "holds"
 LIMITED = "limited"
+UNPROVEN = "unproven"
 BROKEN = "broken"
 STATES = {
     HOLDS: "kept on other frames",
     LIMITED: "kept, but not under shift",
+    UNPROVEN: "kept here, not proven",
     BROKEN: "does not hold",
     OPEN: "open",
     MEASURED: "measured",

@@ -89,12 +89,22 @@ def exceeded(numbers: Numbers) -> bool:
     return bool(numbers["risk"] > numbers["level"])
 
 
+def unproven(numbers: Numbers) -> bool:
+    """Return whether the upper bound of the achieved risk is above the promised level: these units
+    are too few to show that the promise holds.
+    """
+    upper = numbers.get("upper")
+    return upper is not None and bool(upper > numbers["level"])
+
+
 def _promises(result: Result) -> Table:
     """Return what was promised and what is achieved, exceeded promises first."""
     rows = [["score", "risk", "achieved", "promised", "upper bound", "units", "promise"]]
     for score, control, numbers in promised(result):
         cells = [_number(numbers[key]) for key in ("risk", "level", "upper", "units")]
-        kept = "EXCEEDED" if exceeded(numbers) else "kept"
+        kept = "kept here, not proven" if unproven(numbers) else "kept"
+        if exceeded(numbers):
+            kept = "EXCEEDED"
         rows.append([score, RISKS[control], *cells, kept])
     return Table("Promised and achieved; upper bound: of the risk, 95 %", rows)
 
@@ -331,6 +341,8 @@ def _verdict_title(counts: Mapping[str, Any]) -> str:
         title += f", a disputed share of {disagreed / several:.1%}"
     if disagreed:
         title += "; at least: each disputed verdict lowers the number; at most: each raises it"
+    if any(judged["regions"] for judged in counts["verdicts"].values()):
+        title += "; a frame without a verdict of its own has the gravest of its regions"
     return title
 
 

@@ -75,6 +75,18 @@ class Changes:
             sentences.append(f"{lost} of {len(to_find)} alarms that were called true go.")
         return sentences
 
+    def warning(self) -> str:
+        """Return what to do if true alarms would be lost; empty if all of them stay."""
+        lost = _gone(self.of("true-alarm"))
+        if not lost:
+            return ""
+        alarms = "1 alarm that was" if lost == 1 else f"{lost} alarms that were"
+        goes = "goes" if lost == 1 else "go"
+        return (
+            f"{alarms} called true {goes}: with this bank the model misses what reviewers want to "
+            "find. Leave out the false alarms that look like them, and run the command again."
+        )
+
     def condition(self) -> str:
         """Return under which condition the numbers hold."""
         part = f"all {self.frames} frames with alarms"
@@ -137,6 +149,8 @@ def write_change_page(path: Path, changes: Changes, lines: Sequence[str]) -> Non
         f"<title>What the verdicts change</title><style>{style}</style></head><body><main>",
         "<h1>What the verdicts change</h1>",
     ]
+    if changes.warning():
+        parts.append(f'<p class="warning">{html.escape(changes.warning())}</p>')
     parts.extend(_summary(changes))
     parts.extend(f"<p>{html.escape(line)}</p>" for line in lines)
     parts.append(f'<p class="small">{html.escape(changes.condition())}</p>')
@@ -158,9 +172,11 @@ def _summary(changes: Changes) -> list[str]:
         if not alarms and verdict == "true-alarm":
             continue
         left = len(alarms) - _gone(alarms)
+        is_lost = verdict == "true-alarm" and left < len(alarms)
+        after = f'<td class="bad">{left}</td>' if is_lost else f"<td>{left}</td>"
         rows.append(
             f'<tr><th scope="row">{heading}<span>{meaning}</span></th>'
-            f"<td>{len(alarms)}</td><td>{left}</td></tr>"
+            f"<td>{len(alarms)}</td>{after}</tr>"
         )
     total = len(changes.alarms)
     left = total - _gone(changes.alarms)

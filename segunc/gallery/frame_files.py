@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -82,6 +83,7 @@ class FrameRow:
     # score -> peak and area (pixels) of its strongest region; none where nothing is flagged
     strongest: dict[str, dict[str, float]] = field(default_factory=dict)
     alarms: list[Alarm] = field(default_factory=list)  # of the score that ranks the frames
+    regions: int = 0  # that are flagged and large enough; the alarms are the strongest of them
     # a line on each thing that could not be shown
     problems: list[str] = field(default_factory=list)
 
@@ -232,9 +234,10 @@ class FrameFiles:
         prediction = self.reader.prediction(row.name) if PREDICTION in row.contents else None
         peaks = self.reader.records.get(row.name, {}).get("peaks", {}).get(ranking, [])
         finite_maps = {score: np.maximum(values, LOWEST) for score, values in maps.items()}
-        row.alarms = find_alarms(
-            finite_maps, ranking, threshold, prediction, self._smallest_region(ranking), peaks
-        )
+        _, boxes, _ = regions_of(finite_maps[ranking], threshold)
+        smallest = self._smallest_region(ranking)
+        row.regions = int(np.sum(boxes[:, cv2.CC_STAT_AREA] >= smallest))
+        row.alarms = find_alarms(finite_maps, ranking, threshold, prediction, smallest, peaks)
 
     def _threshold(self, score: str) -> float | None:
         threshold = self.flag.get(score)

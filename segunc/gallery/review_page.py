@@ -10,7 +10,7 @@ import hashlib
 import html
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -22,6 +22,7 @@ from segunc.core.files import json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
 from segunc.core.version import tool_commit, tool_version
 from segunc.decisions.flags import Threshold, check_promises, smallest_object_of
+from segunc.decisions.guarantee import source_of
 from segunc.decisions.preparation import MAX_RARITY
 from segunc.frames.source import FrameSource
 from segunc.gallery.alarms import join_alarms
@@ -89,7 +90,9 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     frame_labels = labels.find(reader, names)
     flag = flag or {}
     check_promises(flag, _run_of(reader))
-    notices = [threshold.statement for threshold in flag.values() if threshold.promise]
+    # First, because a narrow window shows the first lines alone.
+    notices = list(_calibration_notices(reader, flag, names))
+    notices.extend(threshold.statement for threshold in flag.values() if threshold.promise)
     notices.extend(page_notices(reader, frame_labels, names))
     source, missing = labelled.open_images(reader, images, names)
     files = Ledger(out)
@@ -144,6 +147,30 @@ def _image_notices(rows: Sequence[FrameRow], missing: str | None) -> list[str]:
     if not without:
         return []
     return [f"{without} of {len(rows)} frames have no image; their maps are shown alone."]
+
+
+def _calibration_notices(
+    reader: MapsReader, flag: Mapping[str, Threshold], names: Sequence[str]
+) -> Iterator[str]:
+    """Yield a line on each threshold that was calibrated on frames of the page: whatever they show
+    is no evidence for its promise.
+    """
+    source = source_of(_run_of(reader))
+    for score, threshold in flag.items():
+        promised = threshold.guarantee
+        if promised is None:
+            continue
+        calibrated = [
+            name
+            for name in names
+            if name in promised.frames
+            and promised.holds(name, reader.identity(name, score), source)
+        ]
+        if calibrated:
+            yield (
+                f"{len(calibrated)} of the {len(names)} frames here are frames of the calibration "
+                f"of {threshold.source}. They cannot test its promise."
+            )
 
 
 def _events(reader: MapsReader, rows: Sequence[FrameRow]) -> list[dict[str, int]]:

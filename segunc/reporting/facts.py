@@ -79,7 +79,9 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "thresholds": thresholds,
         "monitor": _monitor(inputs.monitor) if inputs.monitor else None,
         "failures": list(pictures),
+        "settings": _settings(inputs),
         "files": _hashes(inputs),
+        "unsealed": inputs.unsealed,
         "commands": list(_commands(inputs)),
         "shift": _under_shift(results),
     }
@@ -95,6 +97,31 @@ def _splits_changed(inputs: Inputs) -> list[str]:
         if trained and evaluated and trained != evaluated:
             changed.append(run.name)
     return changed
+
+
+def _settings(inputs: Inputs) -> list[Facts]:
+    """Return how the frames of each file were seen and drawn: equal hashes of a model say nothing
+    of these settings.
+    """
+    runs: dict[str, Row] = {run.name: run.content["run"] for run in inputs.results}
+    for reader in inputs.maps:
+        runs[inputs.maps_name(reader)] = (reader.manifest or {}).get("run", {})
+    for name, threshold in inputs.thresholds.items():
+        runs[name] = threshold.settings
+    return [{"name": name, **_settings_words(run)} for name, run in runs.items()]
+
+
+def _settings_words(run: Row) -> dict[str, str]:
+    """Return the settings of a run in words, by what a reader calls them."""
+    size = run.get("size")
+    mask = run.get("mask_sha256")
+    return {
+        "size": f"{size[0]} x {size[1]}" if size else "of the model",
+        "draws": str(run.get("draws", "not recorded")),
+        "seed": str(run.get("seed", "not recorded")),
+        "precision": str(run.get("precision") or "not recorded"),
+        "mask": f"{mask[:12]}: pixels are left out" if mask else "none",
+    }
 
 
 def _plain(values: Row) -> Facts:

@@ -12,11 +12,16 @@ from typing import Any
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError, shortened
-from segunc.core.files import file_sha256, read_result
+from segunc.core.files import file_sha256, has_seal, read_result
 from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.core.places import without_place
 from segunc.core.version import release_of, tool_version
-from segunc.decisions.guarantee import GuaranteedThreshold, model_of, read_threshold
+from segunc.decisions.guarantee import (
+    GuaranteedThreshold,
+    fitted_of,
+    model_of,
+    read_threshold,
+)
 from segunc.evaluation.resampling import EvaluationResult, load_results
 from segunc.maps.labelled import open_maps
 from segunc.maps.reader import MapsReader
@@ -24,6 +29,7 @@ from segunc.posteriors.model import load_model
 from segunc.training.config import read_config
 
 GIVEN = ("runs", "maps", "threshold", "monitor", "latency", "domain")  # what a report is made of
+_SEALED = ("runs", "threshold", "monitor")  # kinds of files that hold a hash of themselves
 _MONITOR = ("frames", "martingale", "level", "fired", "risk", "statistic", "threshold")
 _LATENCY = (
     "what",
@@ -38,6 +44,13 @@ _LATENCY = (
     "base_sha256",
     "posterior_sha256",
 )
+
+_FITTED_WORDS = {
+    "features_sha256": "bank of features",
+    "anomaly": "sum of scores (anomaly)",
+    "class_sets": "calibration of class sets",
+}
+"""What was fitted on a model, by its key in the record of a run."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +148,14 @@ class Inputs:
         _check_versions(results)
         self._check_models(results, given["latency"])
         self._check_monitor(given["monitor"])
+        self.unsealed = self._without_hash(given)
         # Clean images first: what stands for the model is measured on them.
         self.results = sorted(results, key=lambda run: bool(run.content["run"].get("corruption")))
+
+    def _without_hash(self, given: Mapping[str, Sequence[Path]]) -> list[str]:
+        """Return the names of the files in which nothing would show an edit."""
+        sealed = {path for kind in _SEALED for path in given[kind]}
+        return [name for name, path in self.files.items() if path in sealed and not has_seal(path)]
 
     def maps_name(self, reader: MapsReader) -> str:
         """Return the name of a maps folder, with its parent where two folders have one name."""
@@ -170,6 +189,31 @@ class Inputs:
             raise InputError(
                 f"{source} {fault}", hint="one model a report, in files of this version of segunc"
             )
+        self._check_fitted(results)
+
+    def _check_fitted(self, results: Sequence[EvaluationResult]) -> None:
+        """Raise InputError where a file was made with something else fitted on the model: another
+        bank of features changes the maps, and neither the network nor the posterior.
+        """
+        ours: dict[str, Any] = {}
+        for attachment in self.model.attachments.values():
+            ours.update(attachment.record())
+        fitted = fitted_of(ours)
+        records: dict[Path | str, Mapping[str, Any]] = {}
+        for run in results:
+            records[run.path] = run.content["run"]
+        for reader in self.maps:
+            records[reader.place] = (reader.manifest or {}).get("run", {})
+        for name, threshold in self.thresholds.items():
+            records[name] = threshold.settings
+        for source, record in records.items():
+            for key, theirs in fitted_of(record).items():
+                if fitted.get(key) != theirs:
+                    words = _FITTED_WORDS[key]
+                    raise InputError(
+                        f"{source} was made with another {words} than {self.shown} has now",
+                        hint="predict, find the threshold and evaluate again with this model",
+                    )
 
     def _check_monitor(self, paths: Sequence[Path]) -> None:
         """Raise InputError where the monitor watches none of the thresholds of this report."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from segunc.decisions.risks import binomial_bound
-from segunc.decisions.states import BROKEN, HOLDS, LIMITED, MEASURED, OPEN, STATED
+from segunc.decisions.states import BROKEN, HOLDS, LIMITED, MEASURED, OPEN, STATED, UNPROVEN
 from segunc.evaluation.comparison import format_cell, format_number
 from segunc.evaluation.resampling import Cell
 from segunc.scores import title_of
 
 Line = dict[str, str]
 Row = Mapping[str, Any]
+_SETTINGS = {"size": "Size", "draws": "Draws", "seed": "Seed", "mask": "Mask"}
 _MAX_SHOWN = 3  # data sets of one kind in a line
 _MAX_SHIFT_NUMBERS = 6  # in a line
 
@@ -32,6 +33,8 @@ def summary_of(facts: Row) -> list[Line]:
         _probabilities(facts),
         _unknown_objects(facts),
         *_operating_points(facts),
+        *_edits(facts),
+        *_settings(facts),
         _shift(facts),
         _training_data(facts),
         _stated(facts, "Independence", "independence"),
@@ -161,6 +164,31 @@ def _operating_points(facts: Row) -> Iterator[Line]:
         yield _line("Operating point", _state_of(achieved), *sentences)
 
 
+def _edits(facts: Row) -> Iterator[Line]:
+    """Yield a line on files in which nothing shows an edit."""
+    names = facts.get("unsealed", ())
+    if names:
+        holds = "holds no hash of itself" if len(names) == 1 else "hold no hash of themselves"
+        text = f"{_listed(names)} {holds}, so a later edit cannot be noticed. Make it again."
+        yield _line("Edits", OPEN, text)
+
+
+def _settings(facts: Row) -> Iterator[Line]:
+    """Yield a line on settings that differ between the files of this report."""
+    rows = facts.get("settings", ())
+    sentences = []
+    for key, word in _SETTINGS.items():
+        names: dict[str, list[str]] = {}
+        for row in rows:
+            names.setdefault(row[key], []).append(row["name"])
+        if len(names) > 1:
+            parts = [f"{value} ({', '.join(files)})" for value, files in names.items()]
+            sentences.append(f"{word}: {'; '.join(parts)}.")
+    if sentences:
+        start = "These files were not made with the same settings, so their numbers differ."
+        yield _line("Settings", OPEN, start, *sentences)
+
+
 def _state_of(achieved: Sequence[Row]) -> str:
     """Return whether a promise was kept on clean and on corrupted images."""
     clean = {row["kept"] for row in achieved if not row["shifted"]}
@@ -169,7 +197,15 @@ def _state_of(achieved: Sequence[Row]) -> str:
         return BROKEN
     if "exceeded" in shifted:
         return LIMITED if "kept" in clean else BROKEN
+    if any(_is_unproven(row) for row in achieved if not row["shifted"]):
+        return UNPROVEN
     return HOLDS if "kept" in clean else OPEN
+
+
+def _is_unproven(row: Row) -> bool:
+    """Return whether a promise was kept by so few units that its risk may be above the level."""
+    level = row.get("level")
+    return bool(row["kept"] == "kept" and level is not None and (row.get("upper") or 0.0) > level)
 
 
 def _achieved(row: Row, control: str) -> str:
@@ -179,9 +215,8 @@ def _achieved(row: Row, control: str) -> str:
     if row.get("upper") is not None:  # of few units it is far above what was achieved
         upper = f", at most {format_number(row['upper'])} with 95 % confidence"
     text = f"{loss} on {row['data']}{units}{upper}: {row['kept']}"
-    level = row.get("level")
-    if row["kept"] == "kept" and level is not None and (row.get("upper") or 0.0) > level:
-        text += f" here, but the bound is above {format_number(level)}"
+    if _is_unproven(row):
+        text += f" here, but the bound is above {format_number(row['level'])}"
     price = row["flagged"].get("normal_share", row["flagged"].get("share"))
     if row["control"] == control and price is not None:
         text += f", with {percent(price)} of the normal pixels flagged"

@@ -492,6 +492,7 @@ def _named_texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         InputError: a word names no setting, or has no text.
     """
     rest = iter(words)
+    before = ""  # the setting before, and its text
     for word in rest:
         name, equals, text = word.partition("=")
         value = text if equals else next(rest, None)
@@ -499,7 +500,11 @@ def _named_texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         names_setting = name.startswith("--") and ("." in key or key in ("seed", "trainer"))
         if not names_setting or value is None:
             message = f"{word} is not a key with a value"
-            raise InputError(message, hint="write --section.key VALUE")
+            hint = "write --section.key VALUE"
+            if before and not word.startswith("-"):
+                hint = f"several values of one key have commas between them: {before},{word}"
+            raise InputError(message, hint=hint)
+        before = f"{name} {value}"
         yield name, value
 
 

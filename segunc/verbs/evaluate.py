@@ -26,7 +26,7 @@ from segunc.decisions.flags import (
     read_thresholds,
     smallest_object_of,
 )
-from segunc.decisions.guarantee import RISKS, SETTINGS
+from segunc.decisions.guarantee import FITTED_KEYS, RISKS, SETTINGS
 from segunc.evaluation.evaluator import Gatherer, Measures, Result
 from segunc.evaluation.from_maps import NO_LABEL, MapsSource, evaluate_maps
 from segunc.evaluation.from_model import ModelSource, evaluate_model
@@ -41,7 +41,7 @@ from segunc.evaluation.resampling import (
     save_replicates,
     sidecar_path,
 )
-from segunc.evaluation.tables import exceeded, promised
+from segunc.evaluation.tables import exceeded, promised, unproven
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest
@@ -401,10 +401,13 @@ def _promises(result: Result) -> tuple[list[str], list[str]]:
             )
         else:
             promise = numbers.get("promise", f"{risk}, of at most {level}.")
-            kept.append(
+            line = (
                 f"promised: {promise} Achieved {units}: {achieved}, of {level}; "
                 f"{numbers['upper']:.3g} at most, with 95 % confidence"
             )
+            if unproven(numbers):
+                line += f". That is above {level}, so these units do not prove the promise"
+            kept.append(line)
     return kept, broken
 
 
@@ -461,7 +464,8 @@ def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
     Maps of another tool have no manifest and say nothing.
     """
     run = (manifest or {}).get("run", {})
-    return {key: run[key] for key in ("base_sha256", "posterior_sha256", *SETTINGS) if key in run}
+    kept = ("base_sha256", "posterior_sha256", *SETTINGS, *FITTED_KEYS)
+    return {key: run[key] for key in kept if key in run}
 
 
 def _reviewed_maps(options: EvaluateOptions) -> Path:

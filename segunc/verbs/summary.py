@@ -87,6 +87,12 @@ def summary(options: SummaryOptions) -> SummaryResult:
             f"no time is recorded of {untimed[0]}, so neighbours may be listed; "
             "--fps gives images their times"
         )
+    if ranking.statistic == "region" and not any(moment.value for moment in moments):
+        notes.append(
+            f"no frame has a region above the threshold that the maps record for {ranking.score}, "
+            "so all values are 0 and their order means nothing; --statistic max ranks frames by "
+            "their largest value"
+        )
     result = SummaryResult(
         moments=tuple(moments),
         statistic=f"{ranking.score}.{ranking.statistic}",

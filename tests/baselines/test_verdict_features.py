@@ -4,7 +4,7 @@ verdicts that belong elsewhere are refused in one sentence.
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from segunc.baselines.frame_choice import farthest_frames
 from segunc.baselines.verdict_features import mask_of
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
+from segunc.gallery.change_page import ChangedAlarm, Changes, write_change_page
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.regions import strongest_regions
@@ -454,10 +455,27 @@ def test_the_command_tells_what_goes_and_writes_a_page(drive: Drive, tmp_path: P
     assert "1 of 1 false alarms go." in text
     assert "2 of 2 other alarms go." in text
     assert "0 of 1 alarms that were called true go." in text
+    assert "WARNING" not in text
     written = page.read_text()
     assert written.count("<img") == 4
     assert "<script" not in written
     assert "<td>4</td><td>1</td>" in written
+
+
+def test_true_alarms_that_go_are_a_warning_on_the_page(tmp_path: Path) -> None:
+    """Verdicts that hide an object are no gain, however many false alarms go."""
+    stays = ChangedAlarm("a", "true-alarm", before=5.0, after=4.0, stays=True)
+    goes = ChangedAlarm("b", "true-alarm", before=5.0, after=0.1, stays=False)
+    changes = Changes("knn", 3.0, frames=2, frames_with_alarms=2, alarms=(stays, goes))
+    assert changes.warning().startswith("1 alarm that was called true goes: with this bank")
+    write_change_page(tmp_path / "changes.html", changes, [])
+    page = (tmp_path / "changes.html").read_text()
+    assert f'<p class="warning">{changes.warning()}</p>' in page
+    assert '<td>2</td><td class="bad">1</td>' in page
+    kept = replace(changes, alarms=(stays,))
+    write_change_page(tmp_path / "changes.html", kept, [])
+    assert kept.warning() == ""
+    assert "warning" not in (tmp_path / "changes.html").read_text().split("</style>")[1]
 
 
 def test_a_mask_is_that_of_its_runs() -> None:

@@ -578,7 +578,10 @@ def run_of(predicted: Job) -> dict[str, Any]:
     [
         ({"draws": 9}, "maps with draws 4, and these have 9"),
         ({"alpha": 0.9}, "maps with the alpha of the model, and these have 0.9"),
-        ({"mask_sha256": "0"}, "maps with mask_sha256 None"),
+        (
+            {"mask_sha256": "ab12" * 16},
+            "maps without a mask, and these were made with the mask ab12ab12ab12",
+        ),
         ({"base_sha256": "0"}, "another model"),
     ],
 )
@@ -764,3 +767,21 @@ def test_a_threshold_that_was_edited_is_refused(
         read_threshold(out)
     out.write_text(json.dumps(dict(reversed(content.items()))))  # the order of keys says nothing
     assert read_threshold(out) == made
+
+
+def test_a_review_page_says_that_its_frames_are_those_of_the_calibration(
+    predicted: Job, tmp_path: Path
+) -> None:
+    """They keep the promise by its making, and a reviewer would take that for a proof."""
+    path = tmp_path / "t.json"
+    made = calibrate_predicted(predicted, path)
+    shown = {"maps": predicted.maps, "flag": [str(path)]}
+    notes = segunc.review(**shown, out=tmp_path / "page").notes
+    frames = len(made.frames)
+    assert notes[0].startswith(f"{frames} of the {frames} frames here are frames of the calib")
+    content = json.loads(path.read_text())
+    content.pop("record_sha256")
+    content["frames"] = dict.fromkeys(made.frames, "0")
+    path.write_text(json.dumps(content))
+    notes = segunc.review(**shown, out=tmp_path / "page").notes
+    assert not any("of the calibration of" in note for note in notes)

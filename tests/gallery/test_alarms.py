@@ -344,3 +344,48 @@ def test_images_without_times_have_no_events(tmp_path: Path, visit: Visit) -> No
     maps = write_events_scene(tmp_path / "untimed", timed=False)
     page = visit.open(write_page(maps, tmp_path / "review", flag={"entropy": 0.5}))
     assert page.evaluate("segunc.data.page.events.length") == 0
+
+
+MORE_REGIONS = "segunc.data.frames[0].regions += 9"
+NO_MAPS = "void (segunc.maps.get = () => Promise.reject(new Error('gone')))"
+
+
+def test_the_list_says_how_many_regions_it_leaves_out(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review")
+    page = visit.open(index)
+    page.keyboard.press("w")
+    listed = page.locator("#alarm-list > li").count()
+    visit.shown("#alarm-note", f"{listed} regions of entropy")
+    assert "Open a frame" not in page.inner_text("#alarm-note")
+    page = visit.open(index)
+    page.evaluate(MORE_REGIONS)
+    page.keyboard.press("w")
+    visit.shown("#alarm-note", f"{listed} of {listed + 9} regions of entropy")
+    visit.shown("#alarm-note", "Open a frame to judge its other regions.")
+
+
+def test_maps_that_cannot_be_read_are_said_to_lack_alarms(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"), "view=alarms")
+    visit.shown("#alarm-note", "regions of entropy")
+    page.evaluate(NO_MAPS)
+    page.fill("#alarm-threshold", "0.4")
+    visit.shown("#alarm-note", "could not be read, so alarms are missing here.")
+
+
+def test_frames_that_are_judged_by_their_regions_alone_are_told_apart(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"))
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    last = page.locator("#alarm-list > li").count()
+    page.keyboard.press("End")
+    page.keyboard.press("s")
+    visit.shown("#live", f"alarm {last}: false; it is the last of the list")
+    visit.shown("#progress", "1 of 6 judged, 1 by regions alone")
+    page.keyboard.press("g")
+    visit.shown("#cards .badge.person", "a region: false")

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.removal import LEDGER, Ledger
@@ -574,3 +575,23 @@ def test_the_page_says_at_which_size_the_network_saw_the_frames(
 ) -> None:
     facts = dict(dict(summarise({"run": run, "model": model}))["Run"])
     assert facts["Size of the network's input"].startswith(words)
+
+
+def test_regions_are_counted_beyond_those_that_are_listed(scene: Scene, tmp_path: Path) -> None:
+    index = write_page(scene.maps, tmp_path / "review", flag={"entropy": 0.05})
+    smallest = table(index, "page")["scores"]["entropy"]["smallest_region"]
+    reader = MapsReader(scene.maps)
+    regions = column(index, "regions")
+    for name, alarms, counted in zip(NAMES, column(index, "alarms"), regions, strict=True):
+        high = (reader.read(name, "entropy") >= 0.05).astype(np.uint8)
+        _, _, boxes, _ = cv2.connectedComponentsWithStats(high, connectivity=8)
+        large = int((boxes[1:, cv2.CC_STAT_AREA] >= smallest).sum())
+        assert counted == large
+        assert len(alarms) == min(5, large)
+
+
+def test_moments_without_any_region_are_no_order(scene: Scene, copy: Path) -> None:
+    assert not any("order means nothing" in note for note in segunc.summary(scene.maps).notes)
+    edit_log(copy, lambda line: line["region"].update(entropy=0.0), slice(None))
+    (note,) = [note for note in segunc.summary(copy).notes if "order means nothing" in note]
+    assert note.startswith("no frame has a region above the threshold")

@@ -213,7 +213,7 @@ def report_on_threshold(predicted: Job, threshold: Path, *runs: Path) -> Path:
     return out
 
 
-@pytest.mark.parametrize("level", ["between", "above", "below"])
+@pytest.mark.parametrize("level", ["between", "above", "far above", "below"])
 def test_a_promise_is_compared_with_what_results_achieved(
     predicted: Job, results: Path, tmp_path: Path, level: str
 ) -> None:
@@ -223,7 +223,8 @@ def test_a_promise_is_compared_with_what_results_achieved(
     assert clean != fog
     promised, state = {
         "between": ((clean + fog) / 2, "limited" if clean < fog else "broken"),
-        "above": (max(clean, fog), "holds"),
+        "above": (max(clean, fog), "unproven"),  # an upper bound lies above what was achieved
+        "far above": (1.0, "holds"),
         "below": (min(clean, fog) / 2, "broken"),
     }[level]
     path = write_threshold(tmp_path / "t.json", contents[0]["run"], level=promised)
@@ -444,6 +445,16 @@ Edit = Callable[[dict[str, Any]], Any]
             "is not a threshold of segunc in version 1",
         ),
         ("threshold.json", lambda c: c.pop("promise"), "lacks promise"),
+        (
+            CLEAN,
+            lambda c: c["run"].update(features_sha256="0" * 64),
+            "was made with another bank of features than that in",
+        ),
+        (
+            "threshold.json",
+            lambda c: c["settings"].update(anomaly="0" * 64),
+            "threshold.json was made with another sum of scores (anomaly) than that in",
+        ),
     ],
 )
 def test_what_does_not_belong_together_is_refused(
@@ -813,3 +824,47 @@ def test_a_result_says_how_many_of_its_frames_are_of_a_calibration(
 
 def test_what_was_fitted_on_a_model_names_its_data(facts: dict[str, Any]) -> None:
     assert all(words == "ensemble" or " (on toy " in words for words in facts["model"]["fitted"])
+
+
+def test_a_file_in_which_an_edit_would_not_show_is_said(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    content = json.loads((results / CLEAN).read_text())
+    content.pop("record_sha256")
+    (tmp_path / "bare.json").write_text(json.dumps(content))
+    files = ("--runs", tmp_path / "bare.json", results / ANOMALY)
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    facts = report_of(tmp_path / "report")
+    assert facts["unsealed"] == ["bare.json"]
+    line = line_of(facts, "Edits")
+    assert line["state"] == "open"
+    assert line["text"].startswith("bare.json holds no hash of itself")
+
+
+def test_how_the_frames_were_seen_is_shown_and_a_difference_is_said(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    content = json.loads((results / ANOMALY).read_text())
+    content.pop("record_sha256")
+    content["run"].update(size=[32, 64], draws=7, mask_sha256="ab" * 32)
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    files = ("--runs", tmp_path / "other.json", results / ANOMALY)
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    page = page_of(tmp_path / "report")
+    row = ["other", "32 x 64", "7", "0", "float32", "abababababab: pixels are left out"]
+    assert row in cells_of(page)
+    assert "other: a mask leaves pixels out." in page
+    text = line_of(report_of(tmp_path / "report"), "Settings")["text"]
+    assert "Draws: 7 (other);" in text
+    assert "Size: 32 x 64 (other);" in text
+    assert "Mask: abababababab: pixels are left out (other); none (anomaly)." in text
+
+
+def test_settings_that_are_equal_are_no_line_of_the_summary(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    files = ("--runs", results / ANOMALY, "--maps", predicted.maps)
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    names = [line["name"] for line in report_of(tmp_path / "report")["summary"]]
+    assert "Settings" not in names
+    assert "Edits" not in names

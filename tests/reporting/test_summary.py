@@ -247,7 +247,9 @@ def test_a_bound_above_the_level_and_the_input_of_the_calibration_are_said() -> 
     text = line("Operating point", thresholds=[point])["text"]
     assert "at most .139 with 95 % confidence: kept here, but the bound is above .100" in text
     assert "These frames come from the input of the calibration" in text
+    assert line("Operating point", thresholds=[point])["state"] == "unproven"
     point["achieved"][0] |= {"upper": 0.09, "same_input": False}
     text = line("Operating point", thresholds=[point])["text"]
     assert "bound is above" not in text
     assert "input of the calibration" not in text
+    assert line("Operating point", thresholds=[point])["state"] == "holds"

@@ -132,3 +132,10 @@ def test_a_network_without_weights_stays_random() -> None:
     before = body.weight.clone()
     assert _load_first_weights(untrained(body), NetworkConfig()) == []
     assert torch.equal(body.weight, before)
+
+
+def test_values_of_one_key_that_blanks_divide_are_shown_with_commas() -> None:
+    words = ["--data.root", "ana.json", "ben.json"]
+    with pytest.raises(InputError, match=r"ben\.json is not a key") as refused:
+        parse_config(TrainConfig, None, words)
+    assert refused.value.hint.endswith("between them: --data.root ana.json,ben.json")

@@ -33,7 +33,8 @@
   }
 
   /* What is listed: the alarms at a threshold of a score. */
-  let listing = { score: null, threshold: null, alarms: [] };
+  // With how many regions are flagged, and in how many frames a map could not be read.
+  let listing = { score: null, threshold: null, alarms: [], regions: 0, unread: 0 };
   let shown = [];
   let at = 0; // the alarm that had the focus last
   let stamp = "";
@@ -302,7 +303,9 @@
       return;
     }
     verdicts.set(alarm.frame, { verdict }, known);
-    const words = verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back";
+    const said = verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back";
+    const last = verdict && position === shown.length - 1 ? "; it is the last of the list" : "";
+    const words = `${said}${last}`;
     announce(`alarm ${position + 1}: ${words}`, true);
   }
 
@@ -349,12 +352,12 @@
     const size = table.size(index);
     const smallest = regions.smallestRegion(score);
     const { found } = regions.pieces(map, threshold, size, smallest);
-    if (!found.length) return [];
+    if (!found.length) return { alarms: [], regions: 0 };
     const predicted = table.has(index, "prediction");
     const prediction = predicted ? await maps.get(table.place(index), "prediction") : null;
     const known = score === page.ranking ? recorded.filter((alarm) => alarm.index === index) : [];
     const strongest = found.sort((a, b) => b.strength - a.strength).slice(0, A_FRAME);
-    return strongest.map((piece) => {
+    const alarms = strongest.map((piece) => {
       const same = known.find((alarm) => regions.overlap(alarm.box, piece.box) >= 0.5);
       return {
         index,
@@ -369,6 +372,7 @@
         event: null,
       };
     });
+    return { alarms, regions: found.length };
   }
 
   /* Read the maps of all frames whose maximum reaches the threshold; null where another threshold
@@ -381,20 +385,32 @@
       return table.has(index, score) && (highest === null || highest >= threshold);
     });
     const found = [];
+    let count = 0;
+    let unread = 0;
     for (let first = 0; first < indices.length; first += AT_ONCE) {
       note.textContent = `reading the maps: ${first} of ${indices.length} frames`;
       const part = indices.slice(first, first + AT_ONCE);
       const read = await Promise.allSettled(part.map((index) => alarmsOf(index, wanted)));
       if (mine !== token) return null;
       for (const result of read) {
-        if (result.status === "fulfilled") found.push(...(result.value ?? []));
+        if (result.status === "fulfilled") {
+          found.push(...result.value.alarms);
+          count += result.value.regions;
+        } else unread++;
       }
     }
-    return found.sort((a, b) => b.strength - a.strength);
+    found.sort((a, b) => b.strength - a.strength);
+    return { alarms: found, regions: count, unread };
   }
 
   const isRecorded = ({ score, threshold }) =>
     score === page.ranking && threshold === table.recordedThreshold(score);
+
+  /* The alarms that come with the page. */
+  function ofRecorded() {
+    const flagged = frames.reduce((sum, frame) => sum + frame.regions, 0);
+    return { alarms: recorded, regions: flagged, unread: 0 };
+  }
 
   /* List the alarms at the threshold that is set, or else at the recorded one. */
   async function refresh() {
@@ -404,12 +420,12 @@
     if (key === stamp) return;
     stamp = key;
     token++; // what is still being read is of another threshold
-    listing = { ...wanted, alarms: [] };
+    listing = { ...wanted, alarms: [], regions: 0, unread: 0 };
     choose();
     if (wanted.threshold === null) return;
-    const alarms = isRecorded(wanted) ? recorded : await readAlarms(wanted);
-    if (alarms === null) return;
-    listing = { ...wanted, alarms };
+    const found = isRecorded(wanted) ? ofRecorded() : await readAlarms(wanted);
+    if (found === null) return;
+    listing = { ...wanted, ...found };
     choose();
   }
 
@@ -440,16 +456,29 @@
         ? `${total} events: alarms that are followed over frames, each at its peak; of `
         : "";
       const rest = total > MOST ? `, of which the strongest ${MOST} are listed` : "";
-      const words = `${of}${alarms.length} regions of ${layers.name(score)} ≥ ${format(threshold)}`;
+      const flagged = listing.regions;
+      const more = flagged > alarms.length;
+      const count = more ? `${alarms.length} of ${flagged}` : alarms.length;
+      const words = `${of}${count} regions of ${layers.name(score)} ≥ ${format(threshold)}`;
+      const others = more ? " Open a frame to judge its other regions." : "";
       const smallest = regions.smallestRegion(score);
       const decades = shown.some(({ reasons }) => reasons.parts)
         ? " 3 decades: one in 1,000 pixels of normal scenes reaches as much."
         : "";
       note.textContent = total
         ? `${words}, at most ${A_FRAME} a frame and of at least ${smallest} pixels, ` +
-          `the strongest first${rest}.${decades}`
+          `the strongest first${rest}.${others}${decades}`
         : nothingWords(score, threshold, smallest);
+      note.textContent += unreadWords();
     }
+  }
+
+  /* That maps could not be read, so their alarms are missing. */
+  function unreadWords() {
+    const { unread } = listing;
+    if (!unread) return "";
+    const subject = unread === 1 ? "The map of 1 frame" : `The maps of ${unread} frames`;
+    return ` ${subject} could not be read, so alarms are missing here.`;
   }
 
   /* Why the list is empty, and what would fill it. */

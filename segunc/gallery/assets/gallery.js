@@ -183,7 +183,7 @@
   function showThreshold({ score, threshold }) {
     const input = controls.threshold;
     const recorded = table.recordedThreshold(score);
-    input.placeholder = recorded === null ? "none" : `${format(recorded)}, recorded`;
+    input.placeholder = recorded === null ? "none" : `recorded ${format(recorded)}`;
     // The reader may be in the middle of typing "0.0".
     const typed = input.value === "" ? null : Number(input.value);
     if (typed !== threshold && document.activeElement !== input) input.value = threshold ?? "";
@@ -191,7 +191,7 @@
 
   function showCount(shown, current, moments) {
     const words = [];
-    if (moments < shown) words.push(`${moments} moments`);
+    if (moments < shown) words.push(`${moments} moment${moments === 1 ? "" : "s"}`);
     words.push(`${shown} of ${table.count} frames`);
     const threshold = table.thresholdOf(current);
     const counts = current.threshold !== null || NEEDS_THRESHOLD.includes(current.show);
@@ -360,12 +360,16 @@
     return badge(`machine ${table.outcome(index, current)}`, title, words);
   }
 
-  function opinionBadges({ reviewer, verdict, note }, several) {
+  function opinionBadges({ reviewer, verdict, note, derived }, several) {
     const who = several ? `${reviewer || "no name"}: ` : "";
     const badges = [];
     if (verdict) {
-      const title = `verdict of ${reviewer || "a reviewer without a name"}`;
-      badges.push(badge(`person ${verdict}`, title, who + verdicts.WORDS[verdict]));
+      const by = reviewer || "a reviewer without a name";
+      const title = `${derived ? "gravest verdict on a region, by" : "verdict of"} ${by}`;
+      const words = derived
+        ? `a region: ${verdicts.REGION_WORDS[verdict]}`
+        : verdicts.WORDS[verdict];
+      badges.push(badge(`person ${verdict}`, title, who + words));
     }
     if (note) badges.push(badge("", null, `${who}note`));
     return badges;

@@ -188,8 +188,10 @@
   }
 
   function showProgress() {
-    const judged = frames.filter(({ name }) => verdicts.get(name)?.verdict).length;
-    const words = `${judged} of ${table.count} judged`;
+    const judged = frames.map(({ name }) => verdicts.get(name)).filter((own) => own?.verdict);
+    const byRegions = judged.filter(({ derived }) => derived).length;
+    const how = byRegions ? `, ${byRegions} by regions alone` : "";
+    const words = `${judged.length} of ${table.count} judged${how}`;
     const lost = ", not kept by this browser: export before you close";
     document.getElementById("progress").textContent = verdicts.kept() ? words : `${words}${lost}`;
     undo.disabled = !verdicts.canUndo();
@@ -209,7 +211,7 @@
   const ranking = page.ranking ? layers.name(page.ranking) : "the maps";
   segunc.intro = [
     `Each card is a frame, the strongest ${ranking} first. Bright: do not trust the network there.`,
-    "Alarms lists all that is flagged. Open one, or a card, to see its frame.",
+    "Alarms lists the strongest regions that are flagged. Open one, or a card, to see its frame.",
     "Judge frames, regions and alarms; then export your verdicts.",
   ];
 
