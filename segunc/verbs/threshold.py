@@ -53,6 +53,8 @@ from segunc.verbs.evaluate import label_sources, matching
 
 DEFAULT_CONFIDENCE = 0.9
 DEFAULT_BLOCK = "10s"  # the unit of a video where the user names none
+MOST_FLAGGED = 0.5
+"""Share of the normal pixels above which a threshold is said to separate hardly anything."""
 # Controls that cost little to count beside the one that is asked for.
 PRICED_CONTROLS = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
 _LARGEST_FLOAT_KEY = 0xFBFF  # of the largest finite float16
@@ -380,10 +382,16 @@ class _UnitLosses:
             )
         if self.calibration.reader.unfinished:
             notes.append(self.calibration.reader.unfinished)
+        flagged = self.mean_losses(key).get("flagged-pixels", 0.0)
         if key <= self.low:
             notes.append(
                 "this threshold flags every labelled pixel: "
                 f"'{score}' does not separate what it should"
+            )
+        elif flagged > MOST_FLAGGED:
+            notes.append(
+                f"this threshold flags {100 * flagged:.0f} % of the normal pixels: "
+                f"'{score}' hardly separates what it should at this level"
             )
         return notes
 

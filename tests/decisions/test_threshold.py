@@ -402,6 +402,20 @@ def test_a_threshold_that_flags_everything_is_said_to(data: Any, tmp_path: Path)
     assert "flags every" in lax.notes[-1]
 
 
+def test_a_threshold_that_flags_most_of_the_normal_pixels_is_said_to(
+    data: Any, tmp_path: Path
+) -> None:
+    lax = calibrate(data, tmp_path / "t.json", control="flagged-pixels", level=0.7)
+    share = round(100 * lax.price["flagged-pixels"])
+    assert 50 < share <= 70
+    assert lax.notes[-1] == (
+        f"this threshold flags {share} % of the normal pixels: 'other' hardly separates what it "
+        "should at this level"
+    )
+    strict = calibrate(data, tmp_path / "u.json", control="flagged-pixels", level=0.3)
+    assert not any("normal pixels" in note for note in strict.notes)
+
+
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Forty frames of one drive."""
