@@ -567,6 +567,8 @@ class TruthOptions:
             every frame of val holds an anomaly
         anomaly_class (A,B): classes of the data set that count as anomalies because the network was
             not trained on them (may be repeated)
+        config (YAML): configuration file whose section data names the data set, instead of
+            --dataset, --root and --label-map
     """
 
     anomaly_labels: FolderOrUrl | None = None
@@ -574,6 +576,7 @@ class TruthOptions:
     root: Folder | None = None
     split: str | None = None
     anomaly_class: Names = option([], action="extend")
+    config: File | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -827,8 +830,6 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
         maps (DIR): folder of score maps (png, tif, npy, hdf5) from segunc or any other tool
         model (DIR|SOURCE): model folder, or a network by its source: predict and evaluate together,
             and write only the result (default data: the data set that the model was made with)
-        config (YAML): configuration file whose section data names the data set, instead of
-            --dataset, --root and --label-map
         verdicts (FILE): verdicts on --maps that review pages exported (.json). They are used
             instead of labels, to count true alarms and misses
         out (JSON): file of the result (default: only print it)
@@ -865,7 +866,6 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
 
     maps: FolderOrUrl | None = field(default=None, kw_only=False, metadata={"exclusive": True})
     model: ModelFolder | None = option(None, exclusive=True)
-    config: File | None = None
     verdicts: Sequence[File] | None = None
     out: File | None = None
     frames: str | None = None

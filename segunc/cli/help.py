@@ -38,6 +38,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "label_map",
         "dataset",
         "root",
+        "config",
         "scores",
         "groups",
         "flag",
@@ -47,6 +48,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "maps",
         "anomaly_labels",
         "labels",
+        "config",
         "control",
         "level",
         "method",
@@ -55,7 +57,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "place",
         "out",
     ),
-    "review": ("maps", "anomaly_labels", "scores", "flag", "verdicts", "out"),
+    "review": ("maps", "anomaly_labels", "config", "scores", "flag", "verdicts", "out"),
     "summary": ("maps", "score", "statistic", "top", "apart", "flag", "events", "out"),
     "monitor": ("threshold", "maps", "reference", "verdicts", "statistic", "level", "out", "plot"),
     "watch": (
@@ -73,7 +75,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
     ),
     "overlay": ("maps", "out", "score", "frames", "flag", "format", "video", "video_format"),
     "compare": ("results", "out", "names", "scores", "keys", "baseline"),
-    "report": ("model", "runs", "maps", "threshold", "monitor", "domain", "out"),
+    "report": ("model", "runs", "maps", "config", "threshold", "monitor", "domain", "out"),
     "export": ("model", "maps", "to", "out", "score", "draws", "size", "scores", "threshold"),
     "doctor": ("model", "image", "draws", "seed", "size", "device"),
 }

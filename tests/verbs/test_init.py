@@ -1,5 +1,6 @@
 """From a folder of one's own to a configuration that every verb takes."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -407,6 +408,87 @@ def test_an_evaluation_takes_the_data_of_a_configuration(made: Made) -> None:
     words = ("--split train --model", made.abnn, "--config", made.config)
     done = succeed(EVALUATE, FAST, *words)
     assert f"from {made.config}" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def maps(made: Made) -> Path:
+    """Maps of the frames of val."""
+    out = made.base.with_name("maps")
+    words = ("--device cpu --draws 2 --model", made.abnn, "--input", made.data / "images" / "val")
+    succeed("predict", FAST, *words, "--out", out)
+    return out
+
+
+def test_a_threshold_takes_the_labels_of_a_configuration(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    risk = "--control errors-kept --level 0.9 --score entropy"
+    words = ("--maps", maps, "--config", made.config, "--out", tmp_path / "threshold.json")
+    done = succeed("threshold", risk, *words)
+    assert f"note: data: folder in {made.data}, from {made.config}" in done.stdout
+    assert "note: labels are those of the split val; --split names another" in done.stdout
+    assert "from 2 units" in done.stdout
+    refusal = refuse("threshold", risk, "--split train", *words, code=1)
+    assert "--split names another split of the data set" in refusal
+
+
+def test_a_review_shows_the_labels_of_a_configuration(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "review"
+    done = succeed("review --maps", maps, "--config", made.config, "--out", out)
+    assert f"from {made.config}" in done.stdout
+    written = [path.as_posix() for path in out.rglob("*")]
+    assert any("truth" in path for path in written), written[:20]
+
+
+def test_a_report_shows_failures_by_the_labels_of_a_configuration(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "report"
+    words = ("--model", made.abnn, "--maps", maps, "--out", out)
+    done = succeed("report", *words, "--config", made.config)
+    assert f"from {made.config}" in done.stdout
+    assert json.loads((out / "report.json").read_text())["failures"]
+
+
+def test_a_report_says_if_no_label_fits_its_maps(made: Made, maps: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    as_colours(labels / "other.png", label(0))
+    words = ("--model", made.abnn, "--maps", maps, "--out", tmp_path / "report")
+    done = succeed("report", *words, "--labels", labels, "--config", made.config)
+    assert f"no pictures of failures from {maps}: no label in {labels}" in done.stdout
+    assert "labels are named like other.png" in done.stdout
+
+
+def test_overlays_outline_no_class_labels_of_a_configuration(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    words = ("overlay --maps", maps, "--config", made.config, "--out", tmp_path / "figures")
+    done = succeed(*words)
+    assert "names no anomaly masks, and only anomalies are outlined" in done.stdout
+    assert "2 pictures" in done.stdout
+
+
+def test_a_folder_of_labels_has_the_meaning_that_a_configuration_says(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    folder = ("--labels", made.data / "masks" / "val", "--maps", maps)
+    assert "nothing says which values" in refuse(EVALUATE, *folder)
+    out = tmp_path / "metrics.json"
+    succeed("evaluate --replicates 0", *folder, "--config", made.config, "--out", out)
+    assert "sky" in json.loads(out.read_text())["segmentation"]["per_class"]
+
+
+def test_masks_make_a_configuration_unused(made: Made, maps: Path, tmp_path: Path) -> None:
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    for path in sorted((made.data / "masks" / "val").iterdir()):
+        Image.fromarray((label(0) == 3).astype(np.uint8)).save(masks / path.name)
+    words = ("--maps", maps, "--anomaly-labels", masks, "--config", made.config)
+    done = succeed("evaluate --replicates 0", *words)
+    assert f"note: {made.config} is not used, because --anomaly-labels" in done.stdout
 
 
 def test_data_that_moved_are_asked_for(made: Made) -> None:
