@@ -586,7 +586,8 @@ class ClassTruthOptions(TruthOptions):
     Args:
         label_map (NAME|CSV): label map, which says what class each label value is: its name
             (cityscapes, camvid, ...) or a CSV file (default: as --dataset says)
-        labels (DIR): class labels of the frames of --maps (needs --dataset or --label-map)
+        labels (DIR): class labels of the frames of --maps (needs --dataset, --label-map or
+            --config)
     """
 
     label_map: str | None = None

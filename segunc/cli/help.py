@@ -35,7 +35,6 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "model",
         "anomaly_labels",
         "labels",
-        "label_map",
         "dataset",
         "root",
         "config",
