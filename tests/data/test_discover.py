@@ -173,9 +173,7 @@ def test_names_may_end_in_any_words_where_images_and_labels_are_named(
     assert "--images '*_rgb.*' --labels '*_mask.*'" in str(refusal.value.hint)
     found = discover(tmp_path, images=images, labels=labels)
     assert labels_of(found) == dict(
-        zip(
-            numbered("camera/{:04d}_cam0.jpg"), numbered("drawn/{:04d}_painted.png"), strict=True
-        )
+        zip(numbered("camera/{:04d}_cam0.jpg"), numbered("drawn/{:04d}_painted.png"), strict=True)
     )
 
 

@@ -20,7 +20,10 @@ from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
 from segunc.data.module import SegmentationDataModule
+from segunc.maps.labelled import open_maps
+from segunc.options import ReportOptions
 from segunc.training.config import TrainConfig, parse_config, read_config
+from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult
 from tests.verbs.processes import FAST, refuse, succeed
 
@@ -324,6 +327,47 @@ def test_an_update_adds_frames_and_keeps_what_was_edited(tmp_path: Path) -> None
     assert any("new frames: 2 train" in note for note in updated.notes)
 
 
+def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    config = tmp_path / "x.yaml"
+    succeed("init", root, "--void 11 --out", config)
+    done = succeed("init", root, "--update --out", config).stdout
+    assert f"kept {config} and {tmp_path / 'x-classes.csv'} as they were" in done
+    assert f"wrote {tmp_path / 'x-frames.csv'}\n" in done
+    assert f"then: segunc train --config {config} --out runs/updated, a new folder" in done
+
+
+def csv_of_colours(path: Path, void: str) -> Path:
+    rows = ["name,r,g,b"]
+    for raw, name in zip(IDS, ("sky", "building", "pole", "road", "car", void), strict=True):
+        rows.append(f"{name},{','.join(str(value) for value in PALETTE[raw])}")
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_a_label_map_that_lies_beside_the_frames_is_named(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", as_colours)
+    names = csv_of_colours(root / "names.csv", void="void")
+    (root / "notes.csv").write_text("frame,weather\na,rain\n")
+    done = succeed("init", root, "--out", tmp_path / "x.yaml").stdout
+    assert f"{names} names all values of the labels; --label-map {names} --overwrite" in done
+    assert "notes.csv" not in done
+    taken = succeed("init", root, "--overwrite --label-map", names, "--out", tmp_path / "x.yaml")
+    assert "names all values" not in taken.stdout
+    assert re.search(r"void: [\d.]+ % of the pixels, ignored", taken.stdout)
+
+
+def test_void_that_a_label_map_ignores_may_be_named_again(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", as_colours)
+    black = "#{:02x}{:02x}{:02x}".format(*PALETTE[11])
+    ignoring = csv_of_colours(tmp_path / "a.csv", void="void")
+    made = segunc.init(root, out=tmp_path / "x.yaml", label_map=str(ignoring), void=[black])
+    assert read_label_map(made.label_map).num_classes == 5
+    knowing = csv_of_colours(tmp_path / "b.csv", void="bonnet")
+    with pytest.raises(InputError, match=f"{black} is a class of the label map"):
+        segunc.init(root, out=tmp_path / "y.yaml", label_map=str(knowing), void=[black])
+
+
 def test_an_update_needs_an_earlier_init(tmp_path: Path) -> None:
     root = draw(tmp_path / "data")
     with pytest.raises(InputError, match="no earlier init to update"):
@@ -442,14 +486,35 @@ def test_a_review_shows_the_labels_of_a_configuration(
     assert any("truth" in path for path in written), written[:20]
 
 
-def test_a_report_shows_failures_by_the_labels_of_a_configuration(
+def test_a_report_takes_the_labels_of_a_configuration(
     made: Made, maps: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
-    words = ("--model", made.abnn, "--maps", maps, "--out", out)
-    done = succeed("report", *words, "--config", made.config)
+    done = succeed(
+        "report --model", made.abnn, "--maps", maps, "--config", made.config, "--out", out
+    )
     assert f"from {made.config}" in done.stdout
-    assert json.loads((out / "report.json").read_text())["failures"]
+    assert "no pictures of failures" not in done.stdout
+    options = ReportOptions(model=made.abnn, maps=[maps], config=made.config, out=out)
+    reader = open_maps(maps)
+    labels = label_sources(options).find(reader, reader.frames)
+    assert labels.labelled(reader.frames) == list(reader.frames)
+    assert labels.classes(reader.frames[0]) is not None
+
+
+def test_draws_of_a_network_that_runs_once_are_said_to_have_no_effect(
+    made: Made, tmp_path: Path
+) -> None:
+    words = ("predict", FAST, "--model", made.base, "--input", made.data / "images" / "val")
+    done = succeed(*words, "--draws 4 --out", tmp_path / "four")
+    assert "--draws 4 has no effect: the model is one network, which runs once" in done.stdout
+    assert "no effect" not in succeed(*words, "--out", tmp_path / "usual").stdout
+
+
+def test_a_comparison_of_maps_says_what_is_compared(maps: Path) -> None:
+    refusal = refuse("compare", maps, maps)
+    assert f"{maps} is a folder, and compare reads results of segunc evaluate" in refusal
+    assert f"without labels, segunc summary --maps {maps}" in refusal
 
 
 def test_a_report_says_if_no_label_fits_its_maps(made: Made, maps: Path, tmp_path: Path) -> None:
