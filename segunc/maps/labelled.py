@@ -296,8 +296,8 @@ def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: b
         raise PartialFailure(f"{labels} holds no label files")
     raise PartialFailure(
         f"no label in {labels} belongs to a frame: labels are named like {files[0]}, and frames "
-        f"like {frames[0]}; give labels the names of their frames, or --config with the file of "
-        "segunc init, which lists the label of each image"
+        f"like {frames[0]}; give labels the names of their frames, or for class labels --config "
+        "alone, with the file of segunc init, which lists the label of each image"
     )
 
 
