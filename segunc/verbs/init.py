@@ -152,9 +152,9 @@ def init(options: InitOptions) -> InitResult:
         write_file(files.config, settings.encode())
     then = f"segunc train --config {files.config} --out runs/base"
     if options.update:
-        then = (
-            f"segunc train --config {files.config} --out runs/updated, a new folder, because a run "
-            "is not continued with other frames"
+        then = f"segunc train --config {files.config} --out runs/updated"
+        discovered.notes.append(
+            "a run is not continued with other frames, so the next training needs a new folder"
         )
     if not options.label_map:
         discovered.notes.extend(_notes_on_label_maps(root, discovered))

@@ -334,7 +334,8 @@ def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: 
     done = succeed("init", root, "--update --out", config).stdout
     assert f"kept {config} and {tmp_path / 'x-classes.csv'} as they were" in done
     assert f"wrote {tmp_path / 'x-frames.csv'}\n" in done
-    assert f"then: segunc train --config {config} --out runs/updated, a new folder" in done
+    assert f"then: segunc train --config {config} --out runs/updated\n" in done
+    assert "the next training needs a new folder" in done
 
 
 def csv_of_colours(path: Path, void: str) -> Path:
