@@ -418,8 +418,9 @@ def _ignored_values(found: Found, labels: LabelMap) -> set[Value]:
     """Return the ids or colours that a label map ignores."""
     if found.kind != "colours":
         return {raw for raw, train in labels.raw_to_train.items() if train == IGNORE}
+    # The id of a colour that stands for several classes is -1, which is no id of the label map.
     colours = labels.colours or {}
-    return {colour for colour, raw in colours.items() if labels.raw_to_train[raw] == IGNORE}
+    return {colour for colour, raw in colours.items() if labels.raw_to_train.get(raw) == IGNORE}
 
 
 def _notes_on_label_maps(root: Path, found: Found) -> list[str]:

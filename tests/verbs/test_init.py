@@ -364,6 +364,9 @@ def test_void_that_a_label_map_ignores_may_be_named_again(tmp_path: Path) -> Non
     ignoring = csv_of_colours(tmp_path / "a.csv", void="void")
     made = segunc.init(root, out=tmp_path / "x.yaml", label_map=str(ignoring), void=[black])
     assert read_label_map(made.label_map).num_classes == 5
+    # Two more classes share a colour that no label holds.
+    ignoring.write_text(ignoring.read_text() + "\nleft,9,9,9\nright,9,9,9\n")
+    segunc.init(root, out=tmp_path / "z.yaml", label_map=str(ignoring), void=[black])
     knowing = csv_of_colours(tmp_path / "b.csv", void="bonnet")
     with pytest.raises(InputError, match=f"{black} is a class of the label map"):
         segunc.init(root, out=tmp_path / "y.yaml", label_map=str(knowing), void=[black])
