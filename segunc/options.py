@@ -567,6 +567,8 @@ class TruthOptions:
             every frame of val holds an anomaly
         anomaly_class (A,B): classes of the data set that count as anomalies because the network was
             not trained on them (may be repeated)
+        config (YAML): configuration file whose section data names the data set, instead of
+            --dataset, --root and --label-map
     """
 
     anomaly_labels: FolderOrUrl | None = None
@@ -574,6 +576,7 @@ class TruthOptions:
     root: Folder | None = None
     split: str | None = None
     anomaly_class: Names = option([], action="extend")
+    config: File | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -583,7 +586,8 @@ class ClassTruthOptions(TruthOptions):
     Args:
         label_map (NAME|CSV): label map, which says what class each label value is: its name
             (cityscapes, camvid, ...) or a CSV file (default: as --dataset says)
-        labels (DIR): class labels of the frames of --maps (needs --dataset or --label-map)
+        labels (DIR): class labels of the frames of --maps (needs --dataset, --label-map or
+            --config)
     """
 
     label_map: str | None = None
@@ -827,8 +831,6 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
         maps (DIR): folder of score maps (png, tif, npy, hdf5) from segunc or any other tool
         model (DIR|SOURCE): model folder, or a network by its source: predict and evaluate together,
             and write only the result (default data: the data set that the model was made with)
-        config (YAML): configuration file whose section data names the data set, instead of
-            --dataset, --root and --label-map
         verdicts (FILE): verdicts on --maps that review pages exported (.json). They are used
             instead of labels, to count true alarms and misses
         out (JSON): file of the result (default: only print it)
@@ -865,7 +867,6 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
 
     maps: FolderOrUrl | None = field(default=None, kw_only=False, metadata={"exclusive": True})
     model: ModelFolder | None = option(None, exclusive=True)
-    config: File | None = None
     verdicts: Sequence[File] | None = None
     out: File | None = None
     frames: str | None = None

@@ -95,8 +95,10 @@ def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
 
 def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
     yield from result.about
-    written = [str(result.config)]
-    if result.label_map is not None:
+    written = [] if options.update else [str(result.config)]
+    if options.update and not options.label_map:
+        yield f"kept {result.config} and {result.label_map} as they were"
+    elif result.label_map is not None:
         written.append(f"{result.label_map} (edit names there, and colours where labels hold ids)")
     if result.frames is not None:
         written.append(str(result.frames))
@@ -256,6 +258,8 @@ def _show_watch(result: Any, options: opts.WatchOptions) -> Iterator[str]:
     from segunc.core.files import json_line
 
     is_printed = options.out is None
+    if not is_printed:
+        say(f"watches {options.input}; alarms are written to {result.path}", flush=True)
     last: Any = {}
     try:
         for last in result:
@@ -281,6 +285,10 @@ def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:
         if folder in result.videos:
             yield f"video: {result.videos[folder]}"
     if result.recording is not None:
+        megabytes = result.recording.stat().st_size / 1e6
+        yield (
+            f"wrote {megabytes:.0f} MB; --score A,B takes fewer scores, and --frames fewer frames"
+        )
         yield f"open {result.recording} with `rerun {result.recording}`"
 
 

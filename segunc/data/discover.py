@@ -105,7 +105,8 @@ def discover(
         image_list = _images(files, label_files)
     else:
         image_list = _chosen(root, files, images, "--images")
-    kinds = find_kinds(root, image_list, label_files)
+    both_named = images is not None and labels is not None
+    kinds = find_kinds(root, image_list, label_files, named=both_named)
     kind = choose_kind(root, kinds, found.notes)
     pairs: list[Pair] = []
     for image, label in kind.label_of.items():

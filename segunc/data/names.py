@@ -43,7 +43,7 @@ LABEL_WORDS = frozenset(
     }
 )
 """Words of labels, also of labels that hold no classes."""
-LAST_LABEL_WORDS = LABEL_WORDS | {"color", "instanceids"}
+LAST_LABEL_WORDS = LABEL_WORDS | {"color", "colors", "colour", "colours", "instanceids"}
 """Words that mark a label at the end of its file's name."""
 CAMVID_ENDING = "L"
 """CamVid's own labels are NAME_L.png; NAME_l.png may be a left camera."""
@@ -218,7 +218,9 @@ def _is_word(piece: str) -> bool:
     return any(letter.isalpha() for letter in piece) and not re.search(r"\d\d$", piece)
 
 
-def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRule]:
+def name_rules(
+    images: Collection[str], labels: Collection[str], *, named: bool = False
+) -> list[NameRule]:
     """Return the rules by which the names of images and labels belong together.
 
     They are found once over all names.
@@ -226,6 +228,8 @@ def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRul
     Args:
         images: file names without suffix.
         labels: file names without suffix, of one or several kinds of labels.
+        named: the user said which files are images and which are labels, so their names may end in
+            any words.
 
     Returns:
         Rules with one part of the images' names in common, the one that pairs most images first;
@@ -236,7 +240,7 @@ def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRul
         InputError: labels fit images of two kinds alike, such as those of a left and of a right
             camera.
     """
-    paired = _paired_images(images, labels)
+    paired = _paired_images(images, labels, named=named)
     if not paired:
         return []
 
@@ -261,7 +265,9 @@ def name_rules(images: Collection[str], labels: Collection[str]) -> list[NameRul
     return rules
 
 
-def _paired_images(images: Collection[str], labels: Collection[str]) -> dict[NameRule, set[str]]:
+def _paired_images(
+    images: Collection[str], labels: Collection[str], *, named: bool
+) -> dict[NameRule, set[str]]:
     """Return which images each possible rule pairs."""
     image_cuts = _frequent_cuts(images)
     label_cuts = _frequent_cuts(labels)
@@ -271,7 +277,7 @@ def _paired_images(images: Collection[str], labels: Collection[str]) -> dict[Nam
         for stem, image_part in image_cuts[core]:
             for label_part in label_parts:
                 rule = NameRule(image_part, label_part, _place_of(core))
-                if _is_possible(rule):
+                if _is_possible(rule) or (named and rule.place == "end"):
                     paired[rule].add(stem)
     return dict(paired)
 

@@ -90,18 +90,23 @@ class LabelKind:
         return by_words, label_rank(root / self.example), bool(self.rule.label_part)
 
 
-def find_kinds(root: Path, images: Sequence[Path], labels: Sequence[Path]) -> list[LabelKind]:
+def find_kinds(
+    root: Path, images: Sequence[Path], labels: Sequence[Path], *, named: bool = False
+) -> list[LabelKind]:
     """Return the kinds of labels, each with the label of each image that has one.
 
     Args:
         root: the folder that both lie in.
         images: paths relative to it.
         labels: paths relative to it, of one or several kinds.
+        named: whether the user named both images and labels.
 
     Raises:
         InputError: no label has the name of an image, or a name fits several.
     """
-    rules = name_rules({path.stem for path in images}, {path.stem for path in labels})
+    image_names = {path.stem for path in images}
+    label_names = {path.stem for path in labels}
+    rules = name_rules(image_names, label_names, named=named)
     by_rule = _labels_by_rule(rules, images, labels)
     kinds = _find_kinds(by_rule, images, _roles)
     if any(kind.rivals for kind in kinds):
@@ -112,9 +117,12 @@ def find_kinds(root: Path, images: Sequence[Path], labels: Sequence[Path]) -> li
             raise _several_labels(rivals, "--labels names the folder or a pattern of the labels")
     if not kinds:
         example = images[0] if images else "none"
+        hint = "give each label the name of its image"
+        if not named:
+            hint += ", or say which files are which, e.g. --images '*_rgb.*' --labels '*_mask.*'"
         raise InputError(
             f"no label in {root} has the name of one image alone, e.g. {labels[0]} and {example}",
-            hint="--images and --labels name the folders or patterns; or name labels as images",
+            hint=hint,
         )
     largest = max(len(kind.label_of) for kind in kinds)
     return [kind for kind in kinds if len(kind.label_of) >= KIND_SHARE * largest]

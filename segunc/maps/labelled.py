@@ -16,6 +16,7 @@ from segunc.core.errors import InputError, PartialFailure
 from segunc.core.urls import is_url, place_of, shown_url, split_topic
 from segunc.data.channels import COLOUR, shown_colours
 from segunc.data.frame_names import composed
+from segunc.data.image_files import list_images
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.data.layouts import Layout, find_labels
@@ -237,6 +238,8 @@ class LabelSources:
     label_map: LabelMap | None = None  # of the class labels
     # Of the files of a data set: the images that they belong to, by the names of their frames.
     images: Mapping[str, Path] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What a user should know of where the labels come from."""
 
     def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
         """Find the labels of frames of maps.
@@ -283,11 +286,18 @@ def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: b
     if isinstance(labels, Mapping):
         if any_found:
             return
-        where = f"named like {next(iter(labels))}"
-    else:
-        where = f"in {labels}"
+        raise PartialFailure(
+            f"no label named like {next(iter(labels))} belongs to a frame; the frames are named "
+            f"like {frames[0]}; --split names another split of the data set"
+        )
+    folder = folder_of(labels)
+    files = [path.relative_to(folder).as_posix() for path in list_images(folder)]
+    if not files:
+        raise PartialFailure(f"{labels} holds no label files")
     raise PartialFailure(
-        f"no label {where} belongs to a frame; the frames are named like {frames[0]}"
+        f"no label in {labels} belongs to a frame: labels are named like {files[0]}, and frames "
+        f"like {frames[0]}; give labels the names of their frames, or for class labels --config "
+        "alone, with the file of segunc init, which lists the label of each image"
     )
 
 

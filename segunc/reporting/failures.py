@@ -52,12 +52,19 @@ class OperatingPoint:
     smallest_object: int  # pixels
 
 
-def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, str]]:
+def failures(
+    inputs: Inputs, labels: labelled.LabelSources, notes: list[str] | None = None
+) -> list[dict[str, str]]:
     """Draw the worst failures of each kind; none of maps without labels.
 
     A pixel is flagged from the value of a threshold of its score on, else from the one that the
     maps record for regions. Frames of a calibration are left out, because a threshold has seen
     them.
+
+    Args:
+        inputs: of a report.
+        labels: where the labels of the maps come from.
+        notes: gets a line for each maps folder whose frames have no label.
 
     Returns:
         ``title``, ``line`` and ``jpeg`` in base64 of each picture.
@@ -71,7 +78,9 @@ def failures(inputs: Inputs, labels: labelled.LabelSources) -> list[dict[str, st
             continue
         try:
             files = labels.find(reader, reader.frames)
-        except PartialFailure:  # of several maps folders some may have no label
+        except PartialFailure as failure:  # of several maps folders some may have no label
+            if notes is not None:
+                notes.append(f"no pictures of failures from {reader.place}: {failure}")
             continue
         candidates: list[Failure] = []
         for name in _test_frames(inputs, reader, files, point.score):

@@ -43,6 +43,14 @@ def compare(options: CompareOptions) -> CompareResult:
     """
     if options.out and Path(options.out).suffix.lower() != ".md":
         raise InputError(f"--out {options.out} is not a Markdown file", hint="--out table.md")
+    for path in options.results:
+        if Path(path).is_dir():
+            raise InputError(
+                f"{path} is a folder, and compare reads results of segunc evaluate, which need "
+                "labels",
+                hint=f"segunc evaluate --maps {path} --anomaly-labels MASKS --out a.json; without "
+                f"labels, segunc summary --maps {path} lists the frames that stand out",
+            )
     results = load_results([Path(path) for path in options.results], options.names)
     comparison = compare_results(
         results, scores=options.scores, keys=options.keys, baseline=options.baseline

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_result
@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # whoever evaluates maps loads no torch
     from segunc.posteriors.model import Model
     from segunc.sampling.sampler import Sampler
 
+OptionsOfTruth = TypeVar("OptionsOfTruth", bound=TruthOptions)
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of
 val holds an anomaly.
@@ -296,22 +297,63 @@ def _manifest_of(options: EvaluateOptions) -> Mapping[str, Any] | None:
 
 def _data_of(options: EvaluateOptions) -> _Data:
     """Return the data that options name, or else a configuration or the record of a model."""
-    notes: list[str] = []
-    listed = None
-    declared = _declared_data(options)
-    folders = options.labels or options.anomaly_labels
-    if declared is not None and not (options.maps and folders):
-        options = _with_declared(options, declared.content)
-        if options.dataset == declared.content.get("dataset"):
-            listed = declared.content.get("frames")
-        notes.append(f"data: {options.dataset} in {options.root}, from {declared.source}")
-    classes = list(options.anomaly_class)
-    entry = entry_of_labels(options.dataset, options.label_map, classes, listed)
+    truth = _truth_of(options)
+    options = truth.options
+    entry = truth.entry
+    notes = list(truth.notes)
     if options.root and entry and options.split is None:
         options = replace(options, split=entry.usual_split(Path(options.root)))
         notes.append(f"split {options.split} of {entry.name} is evaluated; --split names another")
     choice = FrameChoice(options.frames, options.every)
-    return _Data(options, entry, choice, notes, None if listed is None else Path(listed))
+    return _Data(options, entry, choice, notes, truth.listed)
+
+
+@dataclass(frozen=True)
+class _Truth(Generic[OptionsOfTruth]):
+    """The data that labels belong to.
+
+    Attributes:
+        options: of a verb, with the data of the configuration or of the model's record, where no
+            option names any.
+        entry: the data set that the labels belong to; None where nothing names one.
+        listed: the user's list of frames and their splits; None without one.
+        notes: what a user should know of the data.
+    """
+
+    options: OptionsOfTruth
+    entry: DatasetEntry | None
+    listed: Path | None
+    notes: Sequence[str]
+
+
+def _truth_of(options: OptionsOfTruth) -> _Truth[OptionsOfTruth]:
+    """Return the data that the labels of a verb belong to."""
+    notes: list[str] = []
+    listed = None
+    label_map = None
+    declared = _declared_data(options)
+    if declared is not None and _is_in_folders(options):
+        options = _with_declared_classes(options, declared, notes)
+    elif declared is not None:
+        options = _with_declared(options, declared.content)
+        label_map = declared.content.get("labels")
+        if options.dataset == declared.content.get("dataset"):
+            listed = declared.content.get("frames")
+        notes.append(f"data: {options.dataset} in {options.root}, from {declared.source}")
+    if isinstance(options, ClassTruthOptions):
+        label_map = options.label_map
+    classes = list(options.anomaly_class)
+    entry = entry_of_labels(options.dataset, label_map, classes, listed)
+    return _Truth(options, entry, None if listed is None else Path(listed), notes)
+
+
+def _is_in_folders(options: TruthOptions) -> bool:
+    """Return whether options name the folders that hold the labels of maps."""
+    if isinstance(options, EvaluateOptions) and not options.maps:
+        return False
+    if isinstance(options, ClassTruthOptions) and options.labels:
+        return True
+    return bool(options.anomaly_labels)
 
 
 @dataclass(frozen=True)
@@ -322,7 +364,7 @@ class _DeclaredData:
     source: str
 
 
-def _declared_data(options: EvaluateOptions) -> _DeclaredData | None:
+def _declared_data(options: TruthOptions) -> _DeclaredData | None:
     """Return the data of the configuration, or of the model's record where no option names any."""
     if options.config:
         from segunc.training.config import read_config, with_own_paths
@@ -335,6 +377,8 @@ def _declared_data(options: EvaluateOptions) -> _DeclaredData | None:
             )
         content = with_own_paths(section, config)
         return _DeclaredData(content, str(options.config)) if content else None
+    if not isinstance(options, EvaluateOptions):
+        return None
     named = (
         options.dataset,
         options.root,
@@ -350,18 +394,41 @@ def _declared_data(options: EvaluateOptions) -> _DeclaredData | None:
     return None
 
 
-def _with_declared(options: EvaluateOptions, content: Mapping[str, Any]) -> EvaluateOptions:
+def _with_declared_classes(
+    options: OptionsOfTruth, declared: _DeclaredData, notes: list[str]
+) -> OptionsOfTruth:
+    """Return options that name the folders of labels, completed with the meaning of class labels.
+
+    Masks of anomalies say themselves what they mean, so nothing declared is of use for them alone.
+    """
+    if not isinstance(options, ClassTruthOptions) or not options.labels:
+        notes.append(
+            f"{declared.source} is not used, because --anomaly-labels names the labels of the maps"
+        )
+        return options
+    if options.label_map or options.dataset:
+        return options
+    return replace(
+        options,
+        dataset=declared.content.get("dataset"),
+        label_map=declared.content.get("labels"),
+    )
+
+
+def _with_declared(options: OptionsOfTruth, content: Mapping[str, Any]) -> OptionsOfTruth:
     """Return options completed with declared data: what an option names stays."""
     anomaly_classes = content.get("anomaly_class") or []
     if isinstance(anomaly_classes, str):
         anomaly_classes = [name.strip() for name in anomaly_classes.split(",")]
-    return replace(
+    completed = replace(
         options,
         dataset=options.dataset or content.get("dataset"),
         root=options.root or content.get("root"),
-        label_map=options.label_map or content.get("labels"),
         anomaly_class=[*options.anomaly_class] or anomaly_classes,
     )
+    if isinstance(completed, ClassTruthOptions):
+        return replace(completed, label_map=completed.label_map or content.get("labels"))
+    return completed
 
 
 def _notes_on_thresholds(
@@ -436,7 +503,8 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
         )
     if not (options.root or options.labels or options.anomaly_labels):
         raise InputError(
-            "--maps needs labels", hint="give --labels, --anomaly-labels, or --dataset with --root"
+            "--maps needs labels",
+            hint="give --config, --labels, --anomaly-labels, or --dataset with --root",
         )
     labels = _labels_of(options, data.entry, data.frames.of_samples)
 
@@ -606,10 +674,24 @@ def split_samples(entry: DatasetEntry, options: TruthOptions) -> list[Sample]:
 
 
 def label_sources(options: TruthOptions) -> LabelSources:
-    """Return the labels of maps that options name."""
-    label_map = options.label_map if isinstance(options, ClassTruthOptions) else None
-    entry = entry_of_labels(options.dataset, label_map, list(options.anomaly_class))
-    return _labels_of(options, entry)
+    """Return the labels of maps that options name, or a configuration."""
+    truth = _truth_of(options)
+    named = truth.options
+    notes = list(truth.notes)
+    if named.config and named.root and truth.entry and named.split is None:
+        named = replace(named, split=truth.entry.usual_split(Path(named.root)))
+        if not _has_labels_to_show(named, truth.entry):
+            notes.append(f"{named.config} names no anomaly masks, and only anomalies are outlined")
+            return LabelSources(notes=tuple(notes))
+        notes.append(f"labels are those of the split {named.split}; --split names another")
+    return replace(_labels_of(named, truth.entry), notes=tuple(notes))
+
+
+def _has_labels_to_show(options: TruthOptions, entry: DatasetEntry) -> bool:
+    """Return whether a verb shows any of the labels of a data set: some show anomalies alone."""
+    if isinstance(options, ClassTruthOptions):
+        return True
+    return any(sample.anomaly is not None for sample in split_samples(entry, options))
 
 
 def _labels_of(
@@ -681,7 +763,10 @@ def _labels_of_samples(
         if sample.label is not None and by_class:
             labels[sample.name] = sample.label
     if not anomalies and not labels:
-        raise InputError(f"the data set {entry.name} marks no anomalies")
+        raise InputError(
+            f"the data set {entry.name} marks no anomalies, and only anomalies are drawn",
+            hint="name masks with --anomaly-labels, or leave the data set out",
+        )
     return LabelSources(
         anomaly_labels=anomalies or None,
         labels=labels or None,

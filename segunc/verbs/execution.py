@@ -112,6 +112,10 @@ def make_sampler(
         compiled=bool(options.compile),
     )
     sampler.warns = False  # verbs show the messages of its report
+    if not model.bayesian and options.draws not in (1, SamplingOptions.draws):
+        sampler.report.messages.append(
+            f"--draws {options.draws} has no effect: the model is one network, which runs once"
+        )
     for attachment in model.used(scores):
         attachment.check_sampler(sampler)
     return sampler

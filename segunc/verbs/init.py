@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ import cv2
 import numpy as np
 
 from segunc.colours import CLASS_COLOURS
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import csv_text, write_file
 from segunc.core.results import VerbResult
 from segunc.data.census import Value, take_census
@@ -149,13 +150,21 @@ def init(options: InitOptions) -> InitResult:
     if not options.update:
         settings = _configuration(files.config, data, discovered, sizes)
         write_file(files.config, settings.encode())
+    then = f"segunc train --config {files.config} --out runs/base"
+    if options.update:
+        then = f"segunc train --config {files.config} --out runs/updated"
+        discovered.notes.append(
+            "a run is not continued with other frames, so the next training needs a new folder"
+        )
+    if not options.label_map:
+        discovered.notes.extend(_notes_on_label_maps(root, discovered))
     return InitResult(
         config=files.config,
         dataset="folder",
         label_map=files.classes,
         frames=files.frames,
         picture=files.picture,
-        then=f"segunc train --config {files.config} --out runs/base",
+        then=then,
         about=_about(discovered, labels, rows),
         notes=tuple(discovered.notes),
     )
@@ -405,6 +414,33 @@ def _values_of(found: Found, labels: LabelMap) -> Collection[Value]:
     return labels.raw_to_train
 
 
+def _ignored_values(found: Found, labels: LabelMap) -> set[Value]:
+    """Return the ids or colours that a label map ignores."""
+    if found.kind != "colours":
+        return {raw for raw, train in labels.raw_to_train.items() if train == IGNORE}
+    # The id of a colour that stands for several classes is -1, which is no id of the label map.
+    colours = labels.colours or {}
+    return {colour for colour, raw in colours.items() if labels.raw_to_train.get(raw) == IGNORE}
+
+
+def _notes_on_label_maps(root: Path, found: Found) -> list[str]:
+    """Return a line on each CSV file beside the frames that says what the labels hold."""
+    notes: list[str] = []
+    for path in sorted(root.glob("*.csv")):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NoteWarning)
+                labels = read_label_map(path)
+        except InputError:
+            continue
+        if found.pixels.keys() <= set(_values_of(found, labels)):
+            notes.append(
+                f"{path} names all values of the labels; --label-map {path} --overwrite takes "
+                "its names"
+            )
+    return notes
+
+
 def _rows_of_void(found: Found, labels: LabelMap, texts: Iterable[str]) -> list[ClassRow]:
     """Return a row for each value that the user names as void and that the label map lacks.
 
@@ -413,10 +449,11 @@ def _rows_of_void(found: Found, labels: LabelMap, texts: Iterable[str]) -> list[
     """
     values = _values_of(found, labels)
     void = _named_void(sorted(found.pixels, key=_sort_key), texts)
+    void -= _ignored_values(found, labels)
     taken = [_text(value) for value in sorted(void, key=_sort_key) if value in values]
     if taken:
         raise InputError(
-            f"--void {','.join(taken)} is in the label map, which says what it is",
+            f"--void {','.join(taken)} is a class of the label map",
             hint="give it the train_id 255 there",
         )
     free_ids = (raw for raw in range(256) if raw not in labels.raw_to_train)
@@ -586,7 +623,9 @@ def _about(found: Found, labels: LabelMap, rows: Sequence[ClassRow]) -> tuple[st
         if row.train == IGNORE and value not in pixels:
             continue
         share = pixels.get(value, 0) / total
-        lines.append(f"  {_text(value):>8}  {row.name}: {100 * share:.2f} % of the pixels")
+        ignored = ", ignored" if row.train == IGNORE else ""
+        line = f"  {_text(value):>8}  {row.name}: {100 * share:.2f} % of the pixels{ignored}"
+        lines.append(line)
     return tuple(lines)
 
 

@@ -66,11 +66,12 @@ def overlay(options: OverlayOptions) -> OverlayResult:
     if options.video:
         rate = options.fps or frame_rate(maps)
     flag = read_thresholds(options.flag)
+    labels = label_sources(options)
     with ConsoleProgress() as progress:
         written = write_pictures(
             maps,
             out,
-            label_sources(options),
+            labels,
             progress.count,
             score=options.score,
             frames=options.frames,
@@ -86,7 +87,7 @@ def overlay(options: OverlayOptions) -> OverlayResult:
         for folder, paths in pictures.items():
             video = out / f"{folder.name}.{options.video_format}"
             videos[folder] = write_video(paths, video, rate, times)
-    notes = (*written.notes, *_promises(flag))
+    notes = (*labels.notes, *written.notes, *_promises(flag))
     return OverlayResult(pictures, videos, notes, written.failure)
 
 
@@ -113,11 +114,12 @@ def _record(options: OverlayOptions) -> OverlayResult:
                 hint=f"leave out {flag_name}",
             )
     flag = read_thresholds(options.flag)
+    labels = label_sources(options)
     with ConsoleProgress() as progress:
         written = write_recording(
             local_folder(options.maps),
             Path(options.out),
-            label_sources(options),
+            labels,
             progress.count,
             score=options.score,
             frames=options.frames,
@@ -125,5 +127,5 @@ def _record(options: OverlayOptions) -> OverlayResult:
             ranges=options.ranges,
             flag=flag,
         )
-    notes = (*written.notes, *_promises(flag))
+    notes = (*labels.notes, *written.notes, *_promises(flag))
     return OverlayResult({}, {}, notes, written.failure, written.path)

@@ -63,7 +63,10 @@ def report(options: ReportOptions) -> ReportResult:
     folder = model_folder(options.model, trust=options.trust)
     source = str(options.model) if is_source(options.model) else ""
     inputs = Inputs(folder, paths_by_option, source)
-    facts = facts_of(inputs, failures(inputs, label_sources(options)))
+    labels = label_sources(options)
+    unlabelled: list[str] = []
+    pictures = failures(inputs, labels, unlabelled)
+    facts = facts_of(inputs, pictures)
     write_json(path, facts | {"summary": summary_of(facts)})
     content = read_json(path, "a report")
     sha256 = file_sha256(path)
@@ -73,7 +76,11 @@ def report(options: ReportOptions) -> ReportResult:
         page=page.resolve(),
         summary=tuple(f"{line['name']}: {line['text']}" for line in content["summary"]),
         sha256=sha256,
-        notes=tuple(reader.unfinished for reader in inputs.maps if reader.unfinished),
+        notes=(
+            *labels.notes,
+            *unlabelled,
+            *(reader.unfinished for reader in inputs.maps if reader.unfinished),
+        ),
     )
 
 

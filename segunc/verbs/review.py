@@ -79,11 +79,12 @@ def review(options: ReviewOptions) -> ReviewResult:
 
 def _write_page(options: ReviewOptions, out: Path) -> ReviewResult:
     """Write the page into the folder ``out``."""
+    labels = label_sources(options)
     with ConsoleProgress() as progress:
         page = write_review(
             local_folder(options.maps),
             out,
-            label_sources(options),
+            labels,
             progress.count,
             images=options.images,
             scores=options.scores,
@@ -94,7 +95,7 @@ def _write_page(options: ReviewOptions, out: Path) -> ReviewResult:
             flag=read_thresholds(options.flag),
         )
     record = page_of(out) or {}
-    notes = tuple(record.get("notices", ()))
+    notes = (*labels.notes, *record.get("notices", ()))
     return ReviewResult(page.resolve(), notes=notes, failure=_failure(record))
 
 
@@ -118,11 +119,12 @@ def _write_dataset(options: ReviewOptions) -> ReviewResult:
         run = run_id(reader)
         lists = [read_verdicts(Path(path), run, reader.frames) for path in options.verdicts]
         verdicts = merge_verdicts(lists)
+    labels = label_sources(options)
     with ConsoleProgress() as progress:
         written = write_dataset(
             local_folder(options.maps),
             Path(options.out),
-            label_sources(options),
+            labels,
             progress.count,
             images=options.images,
             scores=options.scores,
@@ -130,7 +132,8 @@ def _write_dataset(options: ReviewOptions) -> ReviewResult:
             flag=read_thresholds(options.flag),
             verdicts=verdicts,
         )
-    return ReviewResult(notes=tuple(written.notes), failure=written.failure, dataset=written.name)
+    notes = (*labels.notes, *written.notes)
+    return ReviewResult(notes=notes, failure=written.failure, dataset=written.name)
 
 
 def _read_tags(path: Path, options: ReviewOptions) -> ReviewResult:

@@ -117,7 +117,13 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     groups, notes_on_groups = choice.by_group(options.control)
     made = _record(options, choice, key, groups, confidence, identities)
     write_result(Path(options.out), asdict(made))
-    notes = [calibration.note_on_unit, note_on_copies, *units.notes(key), *notes_on_groups]
+    notes = [
+        *calibration.notes,
+        calibration.note_on_unit,
+        note_on_copies,
+        *units.notes(key),
+        *notes_on_groups,
+    ]
     return ThresholdResult(
         path=Path(options.out),
         threshold=made,
@@ -185,6 +191,7 @@ class _Calibration:
     unit: str  # what is exchangeable
     note_on_unit: str  # what a user should know of it; empty for nothing
     preparation: Preparation  # of the maps
+    notes: Sequence[str]  # on where the labels come from
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -210,7 +217,8 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
     reader = open_maps(local_folder(options.maps))
     score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
     asked_frames = matching(reader.frames, options.frames)
-    labels = label_sources(options).find(reader, asked_frames)
+    sources = label_sources(options)
+    labels = sources.find(reader, asked_frames)
     names = labels.labelled(asked_frames)
     seconds = frame_times(reader.frames, reader.records, reader.manifest, options.fps)
     times = dict(zip(reader.frames, seconds, strict=True))
@@ -231,6 +239,7 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
         unit=unit,
         note_on_unit=note,
         preparation=preparation,
+        notes=sources.notes,
     )
 
 

@@ -434,6 +434,9 @@ class _Watch:
     def _all_events(self) -> Iterator[Event]:
         self._begin()
         yield self._emit(self._start_event())
+        if self._earlier is not None and self._source.kind == "video":
+            text = "the video is read again from its first frame; numbers of frames go on"
+            yield self._emit({"kind": "note", "text": text})
         self._reader.start()
         started = time.monotonic()
         next_status = started + self.options.status

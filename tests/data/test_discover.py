@@ -160,6 +160,30 @@ def test_labels_that_may_be_of_two_cameras_are_refused(
         discover(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("images", "labels"), [("camera", "drawn"), ("*_cam0.jpg", "*_painted.png")]
+)
+def test_names_may_end_in_any_words_where_images_and_labels_are_named(
+    tmp_path: Path, images: str, labels: str
+) -> None:
+    photograph(tmp_path, *numbered("camera/{:04d}_cam0.jpg"))
+    colours(tmp_path, *numbered("drawn/{:04d}_painted.png"))
+    with pytest.raises(InputError, match="has the name of one image alone") as refusal:
+        discover(tmp_path)
+    assert "--images '*_rgb.*' --labels '*_mask.*'" in str(refusal.value.hint)
+    found = discover(tmp_path, images=images, labels=labels)
+    assert labels_of(found) == dict(
+        zip(numbered("camera/{:04d}_cam0.jpg"), numbered("drawn/{:04d}_painted.png"), strict=True)
+    )
+
+
+@pytest.mark.parametrize("ending", ["color", "colour", "colours"])
+def test_labels_may_end_in_the_word_colour(tmp_path: Path, ending: str) -> None:
+    photograph(tmp_path, *numbered("camera/{:04d}_cam0.jpg"))
+    colours(tmp_path, *numbered(f"annotation/{{:04d}}_{ending}.png"))
+    assert len(labels_of(discover(tmp_path))) == 4
+
+
 def test_the_hint_of_two_kinds_that_look_alike_chooses_one(tmp_path: Path) -> None:
     photograph(tmp_path, *numbered("training/images/{}.jpg"))
     for version in ("v1.2", "v2.0"):

@@ -161,6 +161,12 @@ def test_options_of_pictures_are_refused(scene, tmp_path, words):
     assert "--to rerun takes no --" in str(error)
 
 
+def test_the_size_of_the_file_is_said_with_what_makes_it_smaller(scene, tmp_path):
+    done = succeed("overlay --to rerun --maps", scene.maps, "--out", tmp_path / "out").stdout
+    megabytes = (tmp_path / "out" / FILE_NAME).stat().st_size / 1e6
+    assert f"wrote {megabytes:.0f} MB; --score A,B takes fewer scores" in done
+
+
 def test_a_missing_library_is_named_with_its_extra(scene, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rerun", None)
     with pytest.raises(InputError, match="needs the package rerun-sdk") as error:

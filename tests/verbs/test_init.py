@@ -1,5 +1,6 @@
 """From a folder of one's own to a configuration that every verb takes."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -19,7 +20,10 @@ from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
 from segunc.data.module import SegmentationDataModule
+from segunc.maps.labelled import open_maps
+from segunc.options import ReportOptions
 from segunc.training.config import TrainConfig, parse_config, read_config
+from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult
 from tests.verbs.processes import FAST, refuse, succeed
 
@@ -323,6 +327,51 @@ def test_an_update_adds_frames_and_keeps_what_was_edited(tmp_path: Path) -> None
     assert any("new frames: 2 train" in note for note in updated.notes)
 
 
+def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    config = tmp_path / "x.yaml"
+    succeed("init", root, "--void 11 --out", config)
+    done = succeed("init", root, "--update --out", config).stdout
+    assert f"kept {config} and {tmp_path / 'x-classes.csv'} as they were" in done
+    assert f"wrote {tmp_path / 'x-frames.csv'}\n" in done
+    assert f"then: segunc train --config {config} --out runs/updated\n" in done
+    assert "the next training needs a new folder" in done
+
+
+def csv_of_colours(path: Path, void: str) -> Path:
+    rows = ["name,r,g,b"]
+    for raw, name in zip(IDS, ("sky", "building", "pole", "road", "car", void), strict=True):
+        rows.append(f"{name},{','.join(str(value) for value in PALETTE[raw])}")
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_a_label_map_that_lies_beside_the_frames_is_named(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", as_colours)
+    names = csv_of_colours(root / "names.csv", void="void")
+    (root / "notes.csv").write_text("frame,weather\na,rain\n")
+    done = succeed("init", root, "--out", tmp_path / "x.yaml").stdout
+    assert f"{names} names all values of the labels; --label-map {names} --overwrite" in done
+    assert "notes.csv" not in done
+    taken = succeed("init", root, "--overwrite --label-map", names, "--out", tmp_path / "x.yaml")
+    assert "names all values" not in taken.stdout
+    assert re.search(r"void: [\d.]+ % of the pixels, ignored", taken.stdout)
+
+
+def test_void_that_a_label_map_ignores_may_be_named_again(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", as_colours)
+    black = "#{:02x}{:02x}{:02x}".format(*PALETTE[11])
+    ignoring = csv_of_colours(tmp_path / "a.csv", void="void")
+    made = segunc.init(root, out=tmp_path / "x.yaml", label_map=str(ignoring), void=[black])
+    assert read_label_map(made.label_map).num_classes == 5
+    # Two more classes share a colour that no label holds.
+    ignoring.write_text(ignoring.read_text() + "\nleft,9,9,9\nright,9,9,9\n")
+    segunc.init(root, out=tmp_path / "z.yaml", label_map=str(ignoring), void=[black])
+    knowing = csv_of_colours(tmp_path / "b.csv", void="bonnet")
+    with pytest.raises(InputError, match=f"{black} is a class of the label map"):
+        segunc.init(root, out=tmp_path / "y.yaml", label_map=str(knowing), void=[black])
+
+
 def test_an_update_needs_an_earlier_init(tmp_path: Path) -> None:
     root = draw(tmp_path / "data")
     with pytest.raises(InputError, match="no earlier init to update"):
@@ -407,6 +456,108 @@ def test_an_evaluation_takes_the_data_of_a_configuration(made: Made) -> None:
     words = ("--split train --model", made.abnn, "--config", made.config)
     done = succeed(EVALUATE, FAST, *words)
     assert f"from {made.config}" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def maps(made: Made) -> Path:
+    """Maps of the frames of val."""
+    out = made.base.with_name("maps")
+    words = ("--device cpu --draws 2 --model", made.abnn, "--input", made.data / "images" / "val")
+    succeed("predict", FAST, *words, "--out", out)
+    return out
+
+
+def test_a_threshold_takes_the_labels_of_a_configuration(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    risk = "--control errors-kept --level 0.9 --score entropy"
+    words = ("--maps", maps, "--config", made.config, "--out", tmp_path / "threshold.json")
+    done = succeed("threshold", risk, *words)
+    assert f"note: data: folder in {made.data}, from {made.config}" in done.stdout
+    assert "note: labels are those of the split val; --split names another" in done.stdout
+    assert "from 2 units" in done.stdout
+    refusal = refuse("threshold", risk, "--split train", *words, code=1)
+    assert "--split names another split of the data set" in refusal
+
+
+def test_a_review_shows_the_labels_of_a_configuration(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "review"
+    done = succeed("review --maps", maps, "--config", made.config, "--out", out)
+    assert f"from {made.config}" in done.stdout
+    written = [path.as_posix() for path in out.rglob("*")]
+    assert any("truth" in path for path in written), written[:20]
+
+
+def test_a_report_takes_the_labels_of_a_configuration(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "report"
+    done = succeed(
+        "report --model", made.abnn, "--maps", maps, "--config", made.config, "--out", out
+    )
+    assert f"from {made.config}" in done.stdout
+    assert "no pictures of failures" not in done.stdout
+    options = ReportOptions(model=made.abnn, maps=[maps], config=made.config, out=out)
+    reader = open_maps(maps)
+    labels = label_sources(options).find(reader, reader.frames)
+    assert labels.labelled(reader.frames) == list(reader.frames)
+    assert labels.classes(reader.frames[0]) is not None
+
+
+def test_draws_of_a_network_that_runs_once_are_said_to_have_no_effect(
+    made: Made, tmp_path: Path
+) -> None:
+    words = ("predict", FAST, "--model", made.base, "--input", made.data / "images" / "val")
+    done = succeed(*words, "--draws 4 --out", tmp_path / "four")
+    assert "--draws 4 has no effect: the model is one network, which runs once" in done.stdout
+    assert "no effect" not in succeed(*words, "--out", tmp_path / "usual").stdout
+
+
+def test_a_comparison_of_maps_says_what_is_compared(maps: Path) -> None:
+    refusal = refuse("compare", maps, maps)
+    assert f"{maps} is a folder, and compare reads results of segunc evaluate" in refusal
+    assert f"without labels, segunc summary --maps {maps}" in refusal
+
+
+def test_a_report_says_if_no_label_fits_its_maps(made: Made, maps: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    as_colours(labels / "other.png", label(0))
+    words = ("--model", made.abnn, "--maps", maps, "--out", tmp_path / "report")
+    done = succeed("report", *words, "--labels", labels, "--config", made.config)
+    assert f"no pictures of failures from {maps}: no label in {labels}" in done.stdout
+    assert "labels are named like other.png" in done.stdout
+
+
+def test_overlays_outline_no_class_labels_of_a_configuration(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    words = ("overlay --maps", maps, "--config", made.config, "--out", tmp_path / "figures")
+    done = succeed(*words)
+    assert "names no anomaly masks, and only anomalies are outlined" in done.stdout
+    assert "2 pictures" in done.stdout
+
+
+def test_a_folder_of_labels_has_the_meaning_that_a_configuration_says(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    folder = ("--labels", made.data / "masks" / "val", "--maps", maps)
+    assert "nothing says which values" in refuse(EVALUATE, *folder)
+    out = tmp_path / "metrics.json"
+    succeed("evaluate --replicates 0", *folder, "--config", made.config, "--out", out)
+    assert "sky" in json.loads(out.read_text())["segmentation"]["per_class"]
+
+
+def test_masks_make_a_configuration_unused(made: Made, maps: Path, tmp_path: Path) -> None:
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    for path in sorted((made.data / "masks" / "val").iterdir()):
+        Image.fromarray((label(0) == 3).astype(np.uint8)).save(masks / path.name)
+    words = ("--maps", maps, "--anomaly-labels", masks, "--config", made.config)
+    done = succeed("evaluate --replicates 0", *words)
+    assert f"note: {made.config} is not used, because --anomaly-labels" in done.stdout
 
 
 def test_data_that_moved_are_asked_for(made: Made) -> None:

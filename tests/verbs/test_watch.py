@@ -576,7 +576,10 @@ def test_a_restarted_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
     done = run(*words)
     assert done.code == 0, done.stderr
     assert "12 frames: 12 processed, 0 dropped" in done.stdout
+    begun = f"watches {scene.clip}; alarms are written to {out / 'alarms.jsonl'}"
+    assert done.stdout.splitlines()[0] == begun
     first = lines_of(out)
+    assert of_kind(first, "note") == []
     with (out / "alarms.jsonl").open("ab") as file:  # as a kill leaves it
         file.write(b'{"kind": "alarm", "fra')
     assert run(*words).code == 0
@@ -585,6 +588,8 @@ def test_a_restarted_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
     again = lines[len(first) :]
     assert again[0]["kind"] == "restart"
     assert again[0]["next_frame"] == 12
+    (note,) = of_kind(again, "note")
+    assert "the video is read again from its first frame" in note["text"]
     assert 0 <= again[0]["away"] < 600
     assert again[-1]["next_frame"] == 24
     assert all(line.endswith(b"\n") for line in (out / "alarms.jsonl").open("rb"))
