@@ -142,7 +142,7 @@ def _write_frames(
 def _image_notices(rows: Sequence[FrameRow], missing: str | None) -> list[str]:
     """Return a line where frames have no image; ``missing`` is what opening the images said."""
     if missing:
-        return [missing]
+        return [f"{missing}. Without an image, only maps are shown."]
     without = sum(IMAGE not in row.contents for row in rows)
     if not without:
         return []

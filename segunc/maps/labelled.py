@@ -104,7 +104,8 @@ def choose_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]
 def open_images(
     reader: MapsReader, images: str | Path | None, names: Sequence[str]
 ) -> tuple[FrameSource | None, str | None]:
-    """Return the source of the frames' images, and a line on missing ones.
+    """Return the source of the frames' images, and a sentence without its full stop on missing
+    ones.
 
     Args:
         reader: of the maps.
@@ -117,16 +118,11 @@ def open_images(
         return open_source(images, channels=channels), None
     recorded = manifest.get("moved_to") or manifest.get("run", {}).get("input")
     if not recorded:
-        return None, (
-            "The maps do not say where their images are, so only maps are shown; "
-            "--images gives their place."
-        )
+        return None, "The maps do not say where their images are; --images gives their place"
     try:
         source = _recorded_source(reader, recorded, names)
     except (InputError, OSError) as error:
-        return None, (
-            f"The source images could not be opened, so only maps are shown: {error}; see --images."
-        )
+        return None, f"The source images could not be opened: {error}; --images gives their place"
     if source is None:
         opened = 0
     elif source.length is None:
@@ -137,7 +133,7 @@ def open_images(
         return source, None
     return source, (
         f"{len(names) - opened} of {len(names)} frames have no image at the recorded place with "
-        "the bytes that were predicted, so only maps are shown of them; --images gives their place."
+        "the bytes that were predicted; --images gives their place"
     )
 
 

@@ -311,8 +311,9 @@ def test_a_damaged_map_does_not_stop_the_others(scene: Scene, copy: Path, tmp_pa
 
 def test_maps_without_images_are_refused(tmp_path: Path) -> None:
     maps = write_video_scene(tmp_path, 3)
-    with pytest.raises(InputError, match=r"overlays of .* need images.*`images` PATH"):
+    with pytest.raises(InputError, match=r"overlays of .* need images.*`images` PATH") as caught:
         draw(maps, tmp_path / "out")
+    assert "only maps are shown" not in str(caught.value)  # of an overlay, nothing is shown
 
 
 def test_with_images_of_other_frames_every_frame_fails(scene: Scene, tmp_path: Path) -> None:
