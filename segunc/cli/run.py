@@ -259,7 +259,7 @@ def _show_watch(result: Any, options: opts.WatchOptions) -> Iterator[str]:
 
     is_printed = options.out is None
     if not is_printed:
-        say(f"watches {options.input}; alarms are written to {result.path}", flush=True)
+        say(f"alarms are written to {result.path}", flush=True)
     last: Any = {}
     try:
         for last in result:

@@ -37,7 +37,7 @@ from segunc.frames.streams import (
 from segunc.maps.encoding import Array, class_ids, decode_stored, encode_score, is_flagged
 from segunc.maps.folder import PREDICTION
 from segunc.maps.manifest import build_manifest
-from segunc.maps.regions import Region, StrongRegion, strongest_regions
+from segunc.maps.regions import Mask, Region, StrongRegion, strongest_regions
 from segunc.maps.store import Maps
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import WatchOptions, recorded_command, takes
@@ -683,37 +683,17 @@ class _Watch:
     def _results(self, frame: LiveFrame, name: str, running: float, maps: Maps) -> Iterator[Event]:
         """Yield the alarms of a frame, a line where it has none and lines are asked for, and what
         the monitor says.
-
-        Each map is taken in its stored form, with 0 outside of the mask, as a reader of the maps of
-        ``segunc predict`` gets it. So the flagged pixels are the same.
         """
-        stored: dict[str, Array] = {PREDICTION: class_ids(np.asarray(maps[PREDICTION]), name)}
-        for score in self._scores:
-            stored[score] = encode_score(score, np.asarray(maps[score]))
-        kept = None
-        if self._region is not None:
-            stored = self._region.clear(stored)
-            kept = self._region.at(*stored[PREDICTION].shape)
-        prediction = stored[PREDICTION]
+        stored, kept = self._as_stored(name, maps)
         about: Event = {"frame": frame.number, "time": running, "stamp": frame.arrival.stamp}
         if frame.arrival.name:
             about["file"] = frame.arrival.name
         found = False
         flagged: dict[str, int] = {}
         for score, threshold in self._flag.items():
-            values = decode_stored(stored[score], "unit-code")
-            values = threshold.prepared(values, lambda: prediction, kept)
-            regions = strongest_regions(
-                values,
-                threshold.value,
-                smallest=threshold.smallest,
-                kept=kept,
-                most=MAX_FOLLOWED_REGIONS + 1,
-            )
-            high = is_flagged(values, threshold.value)
-            flagged[score] = int((high if kept is None else high & kept).sum())
-            described = self._described(score, regions, values, prediction)
-            if not regions:
+            facts = self._flagged_by(score, threshold, stored, kept)
+            flagged[score] = facts["flagged_pixels"]
+            if not facts["regions"]:
                 continue
             if not found:
                 self._alarms += 1
@@ -721,12 +701,7 @@ class _Watch:
             yield {
                 "kind": "alarm",
                 **about,
-                "score": score,
-                "threshold": threshold.value,
-                "flagged_pixels": flagged[score],
-                "new": any(region["new"] for region in described),
-                "regions": described,
-                "more_regions": len(regions) > MAX_FOLLOWED_REGIONS,
+                **facts,
                 "latency": self._latency_of(frame),
                 "behind": round(frame.arrival.behind, 3),
             }
@@ -737,6 +712,46 @@ class _Watch:
             yield {"kind": "frame", **about, "flagged_pixels": flagged, "latency": seconds}
         for monitor in self._monitors:
             yield from monitor.look(frame.number, running, stored[monitor.score], kept)
+
+    def _as_stored(self, name: str, maps: Maps) -> tuple[dict[str, Array], Mask | None]:
+        """Return maps in their stored form, with 0 outside of the mask, and which pixels count.
+
+        A reader of the maps of ``segunc predict`` gets the same, so the same pixels are flagged.
+        """
+        stored: dict[str, Array] = {PREDICTION: class_ids(np.asarray(maps[PREDICTION]), name)}
+        for score in self._scores:
+            stored[score] = encode_score(score, np.asarray(maps[score]))
+        if self._region is None:
+            return stored, None
+        stored = self._region.clear(stored)
+        return stored, self._region.at(*stored[PREDICTION].shape)
+
+    def _flagged_by(
+        self, score: str, threshold: Threshold, stored: dict[str, Array], kept: Mask | None
+    ) -> Event:
+        """Return what a line says of the pixels that a threshold flags."""
+        prediction = stored[PREDICTION]
+        values = decode_stored(stored[score], "unit-code")
+        values = threshold.prepared(values, lambda: prediction, kept)
+        regions = strongest_regions(
+            values,
+            threshold.value,
+            smallest=threshold.smallest,
+            kept=kept,
+            most=MAX_FOLLOWED_REGIONS + 1,
+        )
+        high = is_flagged(values, threshold.value)
+        if kept is not None:
+            high = high & kept
+        described = self._described(score, regions, values, prediction)
+        return {
+            "score": score,
+            "threshold": threshold.value,
+            "flagged_pixels": int(high.sum()),
+            "new": any(region["new"] for region in described),
+            "regions": described,
+            "more_regions": len(regions) > MAX_FOLLOWED_REGIONS,
+        }
 
     def _latency_of(self, frame: LiveFrame) -> float:
         """Return the seconds from the arrival of a frame until now."""
