@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from segunc.core.files import write_atomically
+from segunc.core.files import read_json, without_seal, write_json, write_result
 from segunc.evaluation.resampling import load_replicates, save_replicates, sidecar_path
 from tools.study.cells import RECORD, Study
 from tools.study.endpoints import endpoint_paths
@@ -64,7 +64,17 @@ def keep(study: Study, folder: Path) -> int:
 
 
 def _copy(source: Path, target: Path, asked: str) -> None:
-    write_atomically(target, without_folders(source.read_text(encoding="utf-8"), asked).encode())
+    """Copy a file of JSON with the names of folders in place of the folders.
+
+    A result holds the hash of its content, which is another one then.
+    """
+    content = read_json(source, "JSON of a study")
+    plain = without_seal(content, source)
+    copied = json.loads(without_folders(json.dumps(plain, ensure_ascii=False), asked))
+    if plain == content:
+        write_json(target, copied)
+    else:
+        write_result(target, copied)
 
 
 def _shown(table: Table) -> Iterator[str]:
