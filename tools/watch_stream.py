@@ -259,9 +259,9 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=25.0, help="frames a second")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("options", nargs="*", help="of both verbs, e.g. -- --draws 4 --threads 1")
-    found = measure(parser.parse_args())
-    print(json.dumps(found))
-    return int(found["differ"] > 0)
+    facts = measure(parser.parse_args())
+    print(json.dumps(facts))
+    return int(facts["differ"] > 0)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from segunc.options import PredictOptions
 from segunc.sampling.sampler import Sampler, sample_frames
 
 SHORTEST_RUN = 600.0
-"""Seconds that a run has to take without compiled passes before one is compiled for a trial. The
-trial takes about half a minute for each size of frames (docs/benchmarks.md): a twentieth of that.
+"""Seconds that a run has to take without compiled passes before one is compiled for a trial, which
+takes tens of seconds itself.
 """
 LEAST_GAIN = 0.95
 """Share of the plain time of a frame that compiled passes must stay below: less is lost in what

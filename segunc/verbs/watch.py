@@ -688,16 +688,16 @@ class _Watch:
         about: Event = {"frame": frame.number, "time": running, "stamp": frame.arrival.stamp}
         if frame.arrival.name:
             about["file"] = frame.arrival.name
-        found = False
+        has_alarm = False
         flagged: dict[str, int] = {}
         for score, threshold in self._flag.items():
             facts = self._flagged_by(score, threshold, stored, kept)
             flagged[score] = facts["flagged_pixels"]
             if not facts["regions"]:
                 continue
-            if not found:
+            if not has_alarm:
                 self._alarms += 1
-            found = True
+            has_alarm = True
             yield {
                 "kind": "alarm",
                 **about,
@@ -708,7 +708,7 @@ class _Watch:
         seconds = self._latency_of(frame)
         self._latency.add(seconds)
         self._recent.add(seconds)
-        if not found and self.options.frame_lines:
+        if not has_alarm and self.options.frame_lines:
             yield {"kind": "frame", **about, "flagged_pixels": flagged, "latency": seconds}
         for monitor in self._monitors:
             yield from monitor.look(frame.number, running, stored[monitor.score], kept)
