@@ -41,6 +41,7 @@ from segunc.core.removal import (
     remove_empty,
 )
 from segunc.core.results import VerbResult
+from segunc.core.terminal import counted
 from segunc.core.urls import local_folder
 from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
@@ -99,6 +100,7 @@ OF_MODELS = (
     "precision",
     *OF_LOWER,
 )
+Say = Callable[[str], None]
 UNUSED = ExportOptions(to="onnx", out="out")  # the value of each option that is not given
 
 
@@ -140,6 +142,16 @@ def export(options: ExportOptions) -> ExportResult:
     """
     if options.to == "smiyc" or options.to == "fishyscapes":
         return _export_maps(options, options.to)
+    _check_model_options(options)
+    return _export_model(options, ConsoleProgress().say)
+
+
+def _check_model_options(options: ExportOptions) -> None:
+    """Check what can be checked of the options of a model file before the model is loaded.
+
+    Raises:
+        InputError: options do not go together, or a package is missing.
+    """
     if options.to != "pt2":
         graph.require_packages()
     elif options.check_in is not None:
@@ -151,15 +163,24 @@ def export(options: ExportOptions) -> ExportResult:
         graph.require_openvino()
     _check_unused(options, OF_BENCHMARKS)
     check_lower_options(options)
+    if options.size != "dynamic":
+        check_value("--size", options.size, Size | None, "see --help")
+    _check_input(options)
+
+
+def _export_model(options: ExportOptions, say: Say) -> ExportResult:
+    """Write a model as one file whose maps are those of the sampler.
+
+    Args:
+        options: of the export.
+        say: prints a line before each step that takes long.
+    """
     if options.model is None:
         raise InputError(f"a file of --to {options.to} is made of a model", hint="--model DIR")
     folder = model_folder(options.model, trust=options.trust)
-    if options.size != "dynamic":
-        check_value("--size", options.size, Size | None, "see --help")
     scores = check_scores(options.scores or default_scores(folder))
     files = _Files(Path(options.out), options)
     files.check()
-    _check_input(options)
     model = load_model(folder)
     placement = _placement(options, model)
     form = InputForm(model.network.description, placement, options.size == "dynamic")
@@ -169,6 +190,7 @@ def export(options: ExportOptions) -> ExportResult:
     if "threshold" in about:
         threshold = about["threshold"]
         placement = replace(placement, flag=Flag(threshold["score"], threshold["value"]))
+    say(_trace_line(options, sampler, placement))
     traced = _trace(options, sampler, placement)
     if traced.draws is not None:
         about["draws_input"] = {
@@ -178,7 +200,7 @@ def export(options: ExportOptions) -> ExportResult:
             "file": DRAWS,
         }
     files.check()
-    check, made = _write(options, traced, about, files, plan)
+    check, made = _write(options, traced, about, files, plan, say)
     lacks = check.get("tensorrt", {}).get("lacks", ())
     return ExportResult(
         path=inside(files.out, files.model),
@@ -308,6 +330,13 @@ class _Traced:
     draws: Tensor | None  # the second input of the program; None where it holds its draws
 
 
+def _trace_line(options: ExportOptions, sampler: Sampler, placement: Placement) -> str:
+    """Return what is traced, in one line."""
+    height, width = placement.network_size
+    size = "frames of any size" if options.size == "dynamic" else f"{height}x{width}"
+    return f"tracing the model with {counted(sampler.draws, 'draw')} for {size}"
+
+
 def _trace(options: ExportOptions, sampler: Sampler, placement: Placement) -> _Traced:
     """Return the program of a sampler, traced on frames as they come in.
 
@@ -354,6 +383,7 @@ def _write(
     about: Mapping[str, Any],
     files: _Files,
     plan: LowerPlan | None,
+    say: Say,
 ) -> tuple[dict[str, Any], LowerExport | None]:
     """Write a program and the files beside it.
 
@@ -377,14 +407,14 @@ def _write(
     made: LowerExport | None = None
     with files.folders(), replacing(path) as file:
         if plan is None:
-            check = _write_checked(options, traced, metadata, file, path.name)
+            check = _write_checked(options, traced, metadata, file, path.name, say)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 parent = Path(folder) / "float32.onnx"
                 name = f"{path.name} in float32"
                 with parent.open("wb") as float32_file:
-                    check = _write_checked(options, traced, metadata, float32_file, name)
-                made = lower(plan, parent, metadata)
+                    check = _write_checked(options, traced, metadata, float32_file, name, say)
+                made = lower(plan, parent, metadata, say)
             file.write(made.model)
             file.flush()
             beside |= made.beside
@@ -403,6 +433,7 @@ def _write_checked(
     metadata: Mapping[str, str],
     file: BinaryIO,
     name: str,
+    say: Say,
 ) -> dict[str, Any]:
     """Write a program in float32, and return how its maps compare with the sampler's.
 
@@ -412,19 +443,24 @@ def _write_checked(
         metadata: of the file.
         file: to write.
         name: of the file, for messages.
+        say: prints a line before each step that takes long.
 
     Raises:
         InputError: the program has an operator that the format lacks, or the file gives other maps.
     """
+    say(f"writing {name}")
     if options.to == "pt2":
         graph.write_pt2(traced.program, file, metadata)
     else:
         graph.write_onnx(traced.program, file, metadata)
     file.flush()
     written = Path(file.name)
+    frames = counted(len(traced.frames), "frame")
+    say(f"comparing {name} with the sampler on {frames}")
     run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
     check = _compare_file(run, traced, name)
     if options.check_in == "openvino":
+        say(f"comparing {name} in OpenVINO")
         run = graph.open_openvino(written)
         check["openvino"] = _compare_file(run, traced, f"{name} in OpenVINO")
     if options.to != "pt2":

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
+from segunc.core.progress import ConsoleProgress
+from segunc.core.terminal import counted
 from segunc.exporting.calibration import (
     FrameSet,
     InputForm,
@@ -166,13 +170,24 @@ def plan_lower(options: ExportOptions, form: InputForm) -> LowerPlan | None:
     )
 
 
-def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerExport:
+def _followed(frames: FrameSet) -> Iterator[Tensor]:
+    """Yield the inputs of a file, and show on the terminal how far they are."""
+    with ConsoleProgress() as progress:
+        for done, batch in enumerate(frames, 1):
+            yield batch
+            progress.count(done * frames.batch, len(frames))
+
+
+def lower(
+    plan: LowerPlan, source: Path, metadata: Mapping[str, str], say: Callable[[str], None]
+) -> LowerExport:
     """Return a float32 ONNX file in a lower precision, with its price.
 
     Args:
         plan: how.
         source: the float32 file.
         metadata: of the new file.
+        say: prints a line before each step that takes long.
 
     Raises:
         InputError: the tool does not take the file, the file does not run, or it changes the
@@ -180,6 +195,8 @@ def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerEx
     """
     metadata = {**metadata, "precision": plan.precision}
     calibration = plan.calibration or ()
+    ranges = f", with ranges from {counted(len(calibration), 'frame')}" if calibration else ""
+    say(f"making the file of {plan.precision}{ranges}")
     made: LowerFile
     run: Run
     if plan.runtime == "openvino":
@@ -189,7 +206,9 @@ def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerEx
         made = lower_onnx(source, plan.precision, calibration, metadata)
         run = open_onnx(made.contents[ONNX])
     held_out = plan.held_out
-    price = measure_price(run, open_onnx(read_bytes(source)), held_out, len(held_out))
+    say(f"measuring what it costs on {counted(len(held_out), 'frame')}")
+    parent = open_onnx(read_bytes(source))
+    price = measure_price(run, parent, _followed(held_out), len(held_out))
     if price.changed > plan.max_changed:
         message = (
             f"{price.sentence(plan.precision)}, and --max-changed allows "

@@ -247,6 +247,22 @@ def test_a_file_that_changes_too_much_is_not_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_each_long_step_is_said(
+    model: Path, frames: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(model, tmp_path, precision="int8", calibration=frames, calibration_frames=8)
+    lines = capsys.readouterr().err.splitlines()
+    steps = [
+        "tracing the model with 3 draws for 32x64",
+        "writing model.onnx in float32",
+        "comparing model.onnx in float32 with the sampler on 2 frames",
+        "making the file of int8, with ranges from 8 frames",
+        "measuring what it costs on 8 frames",
+    ]
+    assert [line for line in lines if line in steps] == steps
+    assert lines[-1].startswith("8 of 8 frames")
+
+
 def test_triton_gets_a_file_of_int8(model: Path, frames: Path, tmp_path: Path) -> None:
     record = exported(model, tmp_path, to="triton", precision="int8", calibration=frames)
     assert record["files"].keys() == {"1/model.onnx", "config.pbtxt"}
