@@ -41,7 +41,7 @@ from segunc.core.removal import (
     remove_empty,
 )
 from segunc.core.results import VerbResult
-from segunc.core.terminal import counted
+from segunc.core.terminal import counted, say
 from segunc.core.urls import local_folder
 from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
@@ -100,7 +100,6 @@ OF_MODELS = (
     "precision",
     *OF_LOWER,
 )
-Say = Callable[[str], None]
 UNUSED = ExportOptions(to="onnx", out="out")  # the value of each option that is not given
 
 
@@ -143,7 +142,7 @@ def export(options: ExportOptions) -> ExportResult:
     if options.to == "smiyc" or options.to == "fishyscapes":
         return _export_maps(options, options.to)
     _check_model_options(options)
-    return _export_model(options, ConsoleProgress().say)
+    return _export_model(options)
 
 
 def _check_model_options(options: ExportOptions) -> None:
@@ -168,12 +167,9 @@ def _check_model_options(options: ExportOptions) -> None:
     _check_input(options)
 
 
-def _export_model(options: ExportOptions, say: Say) -> ExportResult:
-    """Write a model as one file whose maps are those of the sampler.
-
-    Args:
-        options: of the export.
-        say: prints a line before each step that takes long.
+def _export_model(options: ExportOptions) -> ExportResult:
+    """Write a model as one file whose maps are those of the sampler, and say each step that takes
+    long.
     """
     if options.model is None:
         raise InputError(f"a file of --to {options.to} is made of a model", hint="--model DIR")
@@ -190,7 +186,7 @@ def _export_model(options: ExportOptions, say: Say) -> ExportResult:
     if "threshold" in about:
         threshold = about["threshold"]
         placement = replace(placement, flag=Flag(threshold["score"], threshold["value"]))
-    say(_trace_line(options, sampler, placement))
+    say(_trace_line(options, sampler, placement), flush=True)
     traced = _trace(options, sampler, placement)
     if traced.draws is not None:
         about["draws_input"] = {
@@ -200,7 +196,7 @@ def _export_model(options: ExportOptions, say: Say) -> ExportResult:
             "file": DRAWS,
         }
     files.check()
-    check, made = _write(options, traced, about, files, plan, say)
+    check, made = _write(options, traced, about, files, plan)
     lacks = check.get("tensorrt", {}).get("lacks", ())
     return ExportResult(
         path=inside(files.out, files.model),
@@ -383,7 +379,6 @@ def _write(
     about: Mapping[str, Any],
     files: _Files,
     plan: LowerPlan | None,
-    say: Say,
 ) -> tuple[dict[str, Any], LowerExport | None]:
     """Write a program and the files beside it.
 
@@ -407,14 +402,14 @@ def _write(
     made: LowerExport | None = None
     with files.folders(), replacing(path) as file:
         if plan is None:
-            check = _write_checked(options, traced, metadata, file, path.name, say)
+            check = _write_checked(options, traced, metadata, file, path.name)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 parent = Path(folder) / "float32.onnx"
                 name = f"{path.name} in float32"
                 with parent.open("wb") as float32_file:
-                    check = _write_checked(options, traced, metadata, float32_file, name, say)
-                made = lower(plan, parent, metadata, say)
+                    check = _write_checked(options, traced, metadata, float32_file, name)
+                made = lower(plan, parent, metadata)
             file.write(made.model)
             file.flush()
             beside |= made.beside
@@ -433,7 +428,6 @@ def _write_checked(
     metadata: Mapping[str, str],
     file: BinaryIO,
     name: str,
-    say: Say,
 ) -> dict[str, Any]:
     """Write a program in float32, and return how its maps compare with the sampler's.
 
@@ -443,12 +437,11 @@ def _write_checked(
         metadata: of the file.
         file: to write.
         name: of the file, for messages.
-        say: prints a line before each step that takes long.
 
     Raises:
         InputError: the program has an operator that the format lacks, or the file gives other maps.
     """
-    say(f"writing {name}")
+    say(f"writing {name}", flush=True)
     if options.to == "pt2":
         graph.write_pt2(traced.program, file, metadata)
     else:
@@ -456,11 +449,11 @@ def _write_checked(
     file.flush()
     written = Path(file.name)
     frames = counted(len(traced.frames), "frame")
-    say(f"comparing {name} with the sampler on {frames}")
+    say(f"comparing {name} with the sampler on {frames}", flush=True)
     run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
     check = _compare_file(run, traced, name)
     if options.check_in == "openvino":
-        say(f"comparing {name} in OpenVINO")
+        say(f"comparing {name} in OpenVINO", flush=True)
         run = graph.open_openvino(written)
         check["openvino"] = _compare_file(run, traced, f"{name} in OpenVINO")
     if options.to != "pt2":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
 from segunc.core.progress import ConsoleProgress
-from segunc.core.terminal import counted
+from segunc.core.terminal import counted, say
 from segunc.exporting.calibration import (
     FrameSet,
     InputForm,
@@ -178,16 +178,13 @@ def _followed(frames: FrameSet) -> Iterator[Tensor]:
             progress.count(done * frames.batch, len(frames))
 
 
-def lower(
-    plan: LowerPlan, source: Path, metadata: Mapping[str, str], say: Callable[[str], None]
-) -> LowerExport:
+def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerExport:
     """Return a float32 ONNX file in a lower precision, with its price.
 
     Args:
         plan: how.
         source: the float32 file.
         metadata: of the new file.
-        say: prints a line before each step that takes long.
 
     Raises:
         InputError: the tool does not take the file, the file does not run, or it changes the
@@ -196,7 +193,7 @@ def lower(
     metadata = {**metadata, "precision": plan.precision}
     calibration = plan.calibration or ()
     ranges = f", with ranges from {counted(len(calibration), 'frame')}" if calibration else ""
-    say(f"making the file of {plan.precision}{ranges}")
+    say(f"making the file of {plan.precision}{ranges}", flush=True)
     made: LowerFile
     run: Run
     if plan.runtime == "openvino":
@@ -206,7 +203,7 @@ def lower(
         made = lower_onnx(source, plan.precision, calibration, metadata)
         run = open_onnx(made.contents[ONNX])
     held_out = plan.held_out
-    say(f"measuring what it costs on {counted(len(held_out), 'frame')}")
+    say(f"measuring what it costs on {counted(len(held_out), 'frame')}", flush=True)
     parent = open_onnx(read_bytes(source))
     price = measure_price(run, parent, _followed(held_out), len(held_out))
     if price.changed > plan.max_changed:
