@@ -166,6 +166,7 @@ class MapsDifference:
         scores: how each score differs.
         flagged: how flagged regions differ, for each score with a threshold.
         ranked_by: what ranks the frames, in words.
+        ranking_score: the score that ranks the frames; empty where classes do.
         most: the frames that differ most, the first most.
         notes: what a user should know, in sentences without full stops.
     """
@@ -178,6 +179,7 @@ class MapsDifference:
     scores: tuple[ScoreDifference, ...]
     flagged: tuple[FlaggedDifference, ...]
     ranked_by: str
+    ranking_score: str
     most: tuple[FrameDifference, ...]
     notes: tuple[str, ...]
 
@@ -272,7 +274,6 @@ class _Counter:
         """Return the numbers of all frames."""
         first = self.pair.first
         second = self.pair.second
-        notes = [*self.pair.notes_before(), *self.pair.notes_after()]
         if not self.frames:
             reasons = "; ".join(self.pair.notes_after())
             raise InputError(
@@ -280,6 +281,7 @@ class _Counter:
                 f"{reasons}",
                 hint="run segunc predict on the same images with both models",
             )
+        notes = [*self.pair.notes_before(), *self.pair.notes_after()]
         notes += self._of_missing_values()
         return MapsDifference(
             baseline=first.name,
@@ -290,6 +292,7 @@ class _Counter:
             scores=tuple(self._score(score) for score in self.scores),
             flagged=tuple(self._flagged(score) for score in self.flagged),
             ranked_by=self.ranking.words,
+            ranking_score=self.ranking.score,
             most=tuple(frame for _, _, frame in sorted(self.most, reverse=True)),
             notes=tuple(notes),
         )
@@ -301,7 +304,8 @@ class _Counter:
             missing = self.pixels - sums.pixels
             if missing:
                 notes.append(
-                    f"{missing:,} pixels of {score} are NaN or infinite in a folder and do not count"
+                    f"{missing:,} pixels of {score} are NaN or infinite in a folder and do not "
+                    "count"
                 )
         missing = self.pixels - int(self.confusion.sum())
         if self.pair.compares_classes and missing:

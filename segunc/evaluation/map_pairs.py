@@ -80,7 +80,7 @@ class StoredPair:
     def finite(self, counted: Mask | None) -> Mask:
         """Return which pixels have a value in both, bool ``[H, W]``."""
         finite = np.isfinite(self.values[0]) & np.isfinite(self.values[1])
-        return finite if counted is None else finite & counted
+        return np.asarray(finite if counted is None else finite & counted)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class FrameMaps:
             return None
         first, second = self.predictions
         classified = (first != IGNORE) & (second != IGNORE)
-        return classified if self.counted is None else classified & self.counted
+        return np.asarray(classified if self.counted is None else classified & self.counted)
 
 
 class MapsPair:
@@ -178,8 +178,8 @@ class MapsPair:
         return frames
 
     def _is_same_image(self, frame: SharedFrame) -> bool | None:
-        """Return whether a frame is of the same image in both folders: by the hash of its file, else
-        of its video; None where they do not record one of a kind.
+        """Return whether a frame is of the same image in both folders, by the hash of its file or
+        else of its video; None where they do not record one of a kind.
         """
         first, second = self.readers
         stamps = _stamp_of(first, frame.first), _stamp_of(second, frame.second)
@@ -237,7 +237,9 @@ class MapsPair:
             unnamed = self.first.name if names is None else self.second.name
             return f"the maps of {unnamed} do not name their classes"
         if len(names) != len(others):
-            return f"{self.first.name} has {len(names)} classes and {self.second.name} {len(others)}"
+            return (
+                f"{self.first.name} has {len(names)} classes and {self.second.name} {len(others)}"
+            )
         different = next(place for place in range(len(names)) if names[place] != others[place])
         return (
             f"class {different} is {names[different]} in {self.first.name} and "
@@ -327,9 +329,7 @@ class MapsPair:
     def notes_before(self) -> list[str]:
         """Return what a user should know of the two folders, in sentences without full stops."""
         notes = [self._of_models()]
-        for maps in (self.first, self.second):
-            if maps.reader.unfinished:
-                notes.append(maps.reader.unfinished)
+        notes += [reader.unfinished for reader in self.readers if reader.unfinished]
         notes += self._of_unshared_frames()
         if self.by_name_alone:
             notes.append(
@@ -349,12 +349,9 @@ class MapsPair:
         models = model_of(self.first.run), model_of(self.second.run)
         if not all(models):
             return "the maps do not say whether both are of one model"
-        settings = []
-        for run in (self.first.run, self.second.run):
-            settings.append({key: run[key] for key in SETTINGS if run.get(key) is not None})
+        different = differing_keys(_settings(self.first.run), _settings(self.second.run))
         differing = [
-            f"{key} ({_short(before)} and {_short(after)})"
-            for key, before, after in differing_keys(*settings)
+            f"{key} ({_short(before)} and {_short(after)})" for key, before, after in different
         ]
         same = models[0] == models[1]
         words = "both are of one model" if same else "the maps are of two models"
@@ -417,6 +414,11 @@ class MapsPair:
 
 def _frames(names: Sequence[str]) -> str:
     return "1 frame is" if len(names) == 1 else f"{len(names)} frames are"
+
+
+def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a run changes its maps, beside its model."""
+    return {key: run[key] for key in SETTINGS if run.get(key) is not None}
 
 
 def _short(value: Any) -> str:

@@ -67,9 +67,7 @@ def _centred(ranks: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return ranks - (len(ranks) + 1) / 2
 
 
-def highest_overlap(
-    first: Values, second: Values, share: float = HIGHEST_SHARE
-) -> float | None:
+def highest_overlap(first: Values, second: Values, share: float = HIGHEST_SHARE) -> float | None:
     """Return how far the highest pixels of two scores are the same: the intersection over union of
     both sets, 0 to 1.
 
