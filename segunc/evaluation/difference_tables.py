@@ -42,15 +42,14 @@ def heading_of(difference: MapsDifference) -> str:
     )
 
 
-def tables_of(difference: MapsDifference) -> list[DifferenceTable]:
-    """Return the tables of a difference, in the order in which they are read."""
+def summary_tables(difference: MapsDifference) -> list[DifferenceTable]:
+    """Return the tables of all frames together, in the order in which they are read."""
     tables = []
     if difference.prediction is not None:
         tables.append(_of_classes(difference, difference.prediction))
     if difference.scores:
         tables.append(_of_scores(difference))
     tables += [_of_flagged(difference, flagged) for flagged in difference.flagged]
-    tables.append(_of_frames(difference))
     return tables
 
 
@@ -82,7 +81,7 @@ def notes_of(difference: MapsDifference) -> list[str]:
 def format_difference(difference: MapsDifference) -> str:
     """Write the tables and notes of a difference as Markdown."""
     texts = [f"**{heading_of(difference)}**"]
-    for table in tables_of(difference):
+    for table in (*summary_tables(difference), frames_table(difference)):
         texts.append(f"{table.title}:")
         texts.append(markdown_table(table.rows))
     texts.append("\n".join(f"- {note}" for note in notes_of(difference)))
@@ -100,8 +99,10 @@ def percent(share: float | None) -> str:
 
 
 def numbers_of_frame(difference: MapsDifference, frame: FrameDifference) -> list[str]:
-    """Return the numbers of a frame, each in words."""
+    """Return the numbers of a frame, each in words; the first is the one that ranks it."""
     words = []
+    if difference.flagged:
+        words.append(f"{difference.ranked_by}: {frame.value:,.0f}")
     if frame.changed is not None:
         words.append(f"class changed in {percent(frame.changed)} of the pixels")
     for score, value in frame.mean_differences.items():
@@ -110,8 +111,8 @@ def numbers_of_frame(difference: MapsDifference, frame: FrameDifference) -> list
     for score, (first, second) in frame.regions.items():
         alone = frame.alone[score]
         words.append(
-            f"regions by {score}: {first} in {difference.baseline}, {alone[0]} only there; "
-            f"{second} in {difference.other}, {alone[1]} only there"
+            f"regions flagged by {score}: {first} in {difference.baseline} ({alone[0]} only "
+            f"there), {second} in {difference.other} ({alone[1]} only there)"
         )
     return words
 
@@ -205,7 +206,7 @@ def _share(side: FlaggedSide, flagged: FlaggedDifference) -> float | None:
     return side.pixels / flagged.pixels if flagged.pixels else None
 
 
-def _of_frames(difference: MapsDifference) -> DifferenceTable:
+def frames_table(difference: MapsDifference) -> DifferenceTable:
     """Return the table of the frames that differ most."""
     header = ["frame"]
     if difference.prediction is not None:

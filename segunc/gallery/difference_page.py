@@ -39,7 +39,7 @@ CHANGED = (255, 140, 0)
 """RGB of pixels whose class changed."""
 ALONE = (255, 255, 255)
 """RGB of the outline of a region that the other folder does not flag."""
-ALONE_STROKES: Strokes = ((BLACK, 6), (ALONE, 3))
+ALONE_STROKES: Strokes = ((BLACK, 5), (ALONE, 2))
 MEDIUM_GREY = 128
 """Brightness under the scores of a frame without an image."""
 NO_IMAGE = "no image"
@@ -228,7 +228,7 @@ def write_difference_page(
         differences: of each two folders.
         judgement: a sentence on what the numbers do not say.
     """
-    parts = ["<h1>How maps differ</h1>", f'<p class="warning">{html.escape(judgement)}</p>']
+    parts = ["<h1>How maps differ</h1>", f'<p class="notice">{html.escape(judgement)}</p>']
     for difference in differences:
         parts += _section(difference)
     write_single_page(path, "How maps differ", parts)
@@ -285,7 +285,7 @@ def _legend(difference: ShownDifference) -> list[str]:
     if score is not None and score.flagged:
         met, _ = FLAGGED_STROKES[-1]
         parts.append(f"<p>{_line(met, 3)} region that both flag</p>")
-        parts.append(f"<p>{_line(ALONE, 6)} region that only this one flags</p>")
+        parts.append(f"<p>{_line(ALONE, 5)} region that only this one flags</p>")
     if difference.classes:
         swatches = [
             f"<span>{_swatch(shown.colour)} {html.escape(shown.name)}</span>"

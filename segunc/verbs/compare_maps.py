@@ -19,7 +19,7 @@ from segunc.evaluation.difference_tables import (
     heading_of,
     notes_of,
     numbers_of_frame,
-    tables_of,
+    summary_tables,
 )
 from segunc.evaluation.map_differences import MapsDifference, compare_maps, flag_frame
 from segunc.evaluation.map_pairs import ComparedMaps, FrameMaps, MapsPair, SharedFrame
@@ -109,6 +109,7 @@ def check_results_options(options: CompareOptions) -> None:
     """Raise InputError for options of maps folders that are given with results of evaluate."""
     given = {"--flag": bool(options.flag), "--page": bool(options.page)}
     given["--images"] = options.images is not None
+    given["--top"] = options.top != CompareOptions.top
     for flag, is_given in given.items():
         if is_given:
             raise InputError(
@@ -119,6 +120,10 @@ def check_results_options(options: CompareOptions) -> None:
 
 def _open_folders(options: CompareOptions) -> list[ComparedMaps]:
     """Open the maps folders, each with its name and its thresholds."""
+    paths = [local_folder(place).resolve() for place in options.results]
+    for path, count in Counter(paths).items():
+        if count > 1:
+            raise InputError(f"{path} is given twice", hint="give two maps folders")
     names = list(options.names or _names_of(options.results))
     if len(names) != len(options.results):
         raise InputError(
@@ -128,10 +133,6 @@ def _open_folders(options: CompareOptions) -> list[ComparedMaps]:
     for name, count in Counter(names).items():
         if count > 1:
             raise InputError(f"two maps folders are named '{name}'", hint="--names a,b")
-    paths = [local_folder(place).resolve() for place in options.results]
-    for path, count in Counter(paths).items():
-        if count > 1:
-            raise InputError(f"{path} is given twice", hint="give two maps folders")
     flags = _flags_of(options.flag, names)
     folders = []
     for name, place in zip(names, options.results, strict=True):
@@ -145,8 +146,8 @@ def _names_of(places: Sequence[PathLike]) -> list[str]:
     """Return the name of each folder, with the folder above it where two share one."""
     paths = []
     for place in places:
-        path = shown_url(str(place)) if is_url(place) else Path(place).resolve().as_posix()
-        paths.append(PurePosixPath(path))
+        text = shown_url(str(place)) if is_url(place) else Path(place).resolve().as_posix()
+        paths.append(PurePosixPath(text))
     lasts = Counter(path.name for path in paths)
     folder_names = []
     for path in paths:
@@ -236,7 +237,8 @@ def _shown(pair: MapsPair, difference: MapsDifference, images: PathLike | None) 
     for frame in difference.most:
         numbers = numbers_of_frame(difference, frame)
         shown_frames.append(ShownFrame(frame.name, numbers, drawn[frame.name]))
-    tables = [ShownTable(table.title, table.rows) for table in tables_of(difference)]
+    # The frames that differ most stand below with their numbers.
+    tables = [ShownTable(table.title, table.rows) for table in summary_tables(difference)]
     return ShownDifference(
         heading=heading_of(difference),
         tables=tables,
