@@ -342,6 +342,7 @@ class MapsPair:
             notes.append("neither folder names its classes, so equal ids count as equal classes")
         notes += self._of_unshared_scores()
         notes += self._of_masks()
+        notes += self._of_promises()
         return notes
 
     def _of_models(self) -> str:
@@ -397,6 +398,16 @@ class MapsPair:
         if len(hashes) == 1:
             return ["pixels that the mask leaves out do not count"]
         return ["the masks of the folders differ: only pixels that both keep count"]
+
+    def _of_promises(self) -> list[str]:
+        """Say what the thresholds promise, with the conditions."""
+        notes = []
+        for maps in (self.first, self.second):
+            for threshold in maps.flag.values():
+                if threshold.promise:
+                    statement = threshold.statement.removesuffix(".")
+                    notes.append(f"{maps.name}, {threshold.source}: {statement}")
+        return notes
 
     def notes_after(self) -> list[str]:
         """Return how many frames are left out although both folders name them, after all were

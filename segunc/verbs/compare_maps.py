@@ -23,6 +23,7 @@ from segunc.evaluation.difference_tables import (
 )
 from segunc.evaluation.map_differences import MapsDifference, compare_maps, flag_frame
 from segunc.evaluation.map_pairs import ComparedMaps, FrameMaps, MapsPair, SharedFrame
+from segunc.frames.source import FrameSource
 from segunc.gallery.colours import class_colours, page_ranges
 from segunc.gallery.difference_page import (
     ShownClass,
@@ -96,6 +97,11 @@ def _check_options(options: CompareOptions) -> None:
         raise InputError(
             f"--page {options.page} is not an HTML file", hint="--page differences.html"
         )
+    _check_outputs(options)
+
+
+def _check_outputs(options: CompareOptions) -> None:
+    """Raise InputError for an output inside one of the maps folders, which hold maps alone."""
     for output in (options.out, options.page):
         for place in options.results:
             if output and Path(output).resolve().is_relative_to(local_folder(place).resolve()):
@@ -171,14 +177,20 @@ def _flags_of(words: Sequence[str], names: Sequence[str]) -> dict[str, Mapping[s
         for of_folder in words_of.values():
             of_folder.append(word)
     flags = {name: read_thresholds(of_folder) for name, of_folder in words_of.items()}
-    for score in dict.fromkeys(score for flag in flags.values() for score in flag):
-        for name in names:
-            if score not in flags[name]:
-                raise InputError(
-                    f"there is no threshold of {score} for {name}",
-                    hint=f"--flag {name}:{score}=0.5 or {name}:threshold.json gives it one",
-                )
+    scores = dict.fromkeys(score for flag in flags.values() for score in flag)
+    for score in scores:
+        _check_all_have(score, flags)
     return dict(flags)
+
+
+def _check_all_have(score: str, flags: Mapping[str, Mapping[str, Threshold]]) -> None:
+    """Raise InputError where a folder has no threshold of a score that another folder has."""
+    for name, flag in flags.items():
+        if score not in flag:
+            raise InputError(
+                f"there is no threshold of {score} for {name}",
+                hint=f"--flag {name}:{score}=0.5 or --flag {name}:threshold.json gives it one",
+            )
 
 
 def _check_promises(maps: ComparedMaps) -> None:
@@ -222,17 +234,12 @@ def _shown(pair: MapsPair, difference: MapsDifference, images: PathLike | None) 
     most.
     """
     painter = _Painter(pair, difference)
-    frames_of = {frame.first: frame for frame in pair.frames}
-    names = [frame.name for frame in difference.most]
-    source = None
-    missing: str | None = None
-    for reader in pair.readers:
-        source, missing = open_images(reader, images, names)
-        if missing is None:
-            break
+    names = {frame.name for frame in difference.most}
+    frames = {frame.first: frame for frame in pair.frames if frame.first in names}
+    source, missing = _open_images(pair, list(frames.values()), images)
     drawn: dict[str, tuple[ShownPicture, ...]] = {}
-    for name, image, _ in with_images(names, source):
-        drawn[name] = painter.draw(frames_of[name], image)
+    for name, image, _ in with_images(list(frames), source):
+        drawn[name] = painter.draw(frames[name], image)
     shown_frames = []
     for frame in difference.most:
         numbers = numbers_of_frame(difference, frame)
@@ -250,6 +257,23 @@ def _shown(pair: MapsPair, difference: MapsDifference, images: PathLike | None) 
         changes=pair.compares_classes,
         missing=f"{missing}." if missing else "",
     )
+
+
+def _open_images(
+    pair: MapsPair, frames: Sequence[SharedFrame], images: PathLike | None
+) -> tuple[FrameSource | None, str | None]:
+    """Return the source of the images of frames, as either folder records it, and a sentence
+    without its full stop on missing ones.
+    """
+    source, missing = open_images(pair.readers[0], images, [frame.first for frame in frames])
+    if missing is None:
+        return source, None
+    other_source, other_missing = open_images(
+        pair.readers[1], images, [frame.second for frame in frames]
+    )
+    if other_missing is None:
+        return other_source, None
+    return source, missing
 
 
 class _Painter:
