@@ -75,7 +75,7 @@ def notes_of(difference: MapsDifference) -> list[str]:
         notes.append(
             "A region is met if it shares a pixel with a flagged region of the other folder."
         )
-    return [*notes, *(f"{note[:1].upper()}{note[1:]}." for note in difference.notes)]
+    return [*notes, *(f"{note}." for note in difference.notes)]
 
 
 def format_difference(difference: MapsDifference) -> str:

@@ -329,7 +329,8 @@ class MapsPair:
     def notes_before(self) -> list[str]:
         """Return what a user should know of the two folders, in sentences without full stops."""
         notes = [self._of_models()]
-        notes += [reader.unfinished for reader in self.readers if reader.unfinished]
+        unfinished = [reader.unfinished for reader in self.readers if reader.unfinished]
+        notes += [f"Unfinished: {line}" for line in unfinished]
         notes += self._of_unshared_frames()
         if self.by_name_alone:
             notes.append(
@@ -337,9 +338,9 @@ class MapsPair:
                 "does not record the hash of their image"
             )
         if self.class_fault:
-            notes.append(f"predicted classes are not compared: {self.class_fault}")
+            notes.append(f"Predicted classes are not compared: {self.class_fault}")
         elif self.first.reader.class_names is None:
-            notes.append("neither folder names its classes, so equal ids count as equal classes")
+            notes.append("Neither folder names its classes, so equal ids count as equal classes")
         notes += self._of_unshared_scores()
         notes += self._of_masks()
         notes += self._of_promises()
@@ -349,13 +350,13 @@ class MapsPair:
         """Say whether both folders are of one model, and which settings differ."""
         models = model_of(self.first.run), model_of(self.second.run)
         if not all(models):
-            return "the maps do not say whether both are of one model"
+            return "The maps do not say whether both are of one model"
         different = differing_keys(_settings(self.first.run), _settings(self.second.run))
         differing = [
             f"{key} ({_short(before)} and {_short(after)})" for key, before, after in different
         ]
         same = models[0] == models[1]
-        words = "both are of one model" if same else "the maps are of two models"
+        words = "Both are of one model" if same else "The maps are of two models"
         if not differing:
             return f"{words} with the same settings"
         return f"{words}, whose settings differ in {', '.join(differing)}"
@@ -378,13 +379,13 @@ class MapsPair:
         for maps, other in folders:
             alone = [score for score in maps.reader.scores if score not in other.reader.scores]
             if alone:
-                notes.append(f"only {maps.name} has {', '.join(alone)}")
+                notes.append(f"Only {maps.name} has {', '.join(alone)}")
         if self.asked is None:
             shared = set(self.first.reader.scores) & set(self.second.reader.scores)
             meaningless = sorted(shared - set(self.scores))
             if meaningless:
                 notes.append(
-                    f"not compared: {', '.join(meaningless)}, because a folder is of one draw, of "
+                    f"Not compared: {', '.join(meaningless)}, because a folder is of one draw, of "
                     "which they say nothing"
                 )
         return notes
@@ -396,8 +397,8 @@ class MapsPair:
             return []
         hashes = {None if region is None else region.sha256 for region in regions}
         if len(hashes) == 1:
-            return ["pixels that the mask leaves out do not count"]
-        return ["the masks of the folders differ: only pixels that both keep count"]
+            return ["Pixels that the mask leaves out do not count"]
+        return ["The masks of the folders differ: only pixels that both keep count"]
 
     def _of_promises(self) -> list[str]:
         """Say what the thresholds promise, with the conditions."""
@@ -406,7 +407,7 @@ class MapsPair:
             for threshold in maps.flag.values():
                 if threshold.promise:
                     statement = threshold.statement.removesuffix(".")
-                    notes.append(f"{maps.name}, {threshold.source}: {statement}")
+                    notes.append(f"The threshold of {maps.name}, {threshold.source}: {statement}")
         return notes
 
     def notes_after(self) -> list[str]:

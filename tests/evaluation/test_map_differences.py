@@ -1,7 +1,8 @@
 """How maps of two folders differ, by hand in float64, and what is left out and said."""
 
+import gc
+import weakref
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from scipy.stats import spearmanr
 
 from segunc.core.errors import InputError
 from segunc.decisions.flags import Threshold
+from segunc.decisions.guarantee import GuaranteedThreshold
+from segunc.decisions.preparation import Preparation
 from segunc.evaluation import map_differences
 from segunc.evaluation.difference_tables import NOT_A_JUDGEMENT, format_differences, notes_of
 from segunc.evaluation.map_differences import MapsDifference, compare_maps
@@ -161,7 +164,7 @@ def test_frames_without_a_recorded_image_are_matched_by_name_which_is_said(tmp_p
 def test_folders_without_a_common_frame_are_refused_with_a_name_of_each(tmp_path: Path) -> None:
     first = write_folder(tmp_path / "A", {"a": maps_of(1)})
     second = write_folder(tmp_path / "B", {"b": maps_of(1)})
-    with pytest.raises(InputError, match="no frame in common: .* like a and b"):
+    with pytest.raises(InputError, match=r"no frame in common: .* like a and b"):
         pair_of(first, second)
 
 
@@ -186,7 +189,7 @@ def test_classes_that_differ_are_not_compared_and_it_is_said(
     second = write_folder(tmp_path / "B", frames, classes=classes)
     difference = compared(first, second)
     assert difference.prediction is None
-    assert f"predicted classes are not compared: {said}" in difference.notes
+    assert f"Predicted classes are not compared: {said}" in difference.notes
     assert difference.most[0].changed is None
     assert "Pixels whose predicted class changed" not in format_differences([difference])
 
@@ -212,7 +215,7 @@ def test_unbounded_scores_of_one_model_have_one_scale(tmp_path: Path) -> None:
     second = write_folder(tmp_path / "B", frames, base_sha256="same", draws=8)
     difference = compared(first, second)
     assert not any(score.scales_differ for score in difference.scores)
-    assert "both are of one model, whose settings differ in draws (4 and 8)" in difference.notes
+    assert "Both are of one model, whose settings differ in draws (4 and 8)" in difference.notes
 
 
 def test_frames_of_another_size_are_left_out_and_said(tmp_path: Path) -> None:
@@ -226,7 +229,7 @@ def test_frames_of_another_size_are_left_out_and_said(tmp_path: Path) -> None:
 def test_folders_of_another_size_throughout_are_refused(tmp_path: Path) -> None:
     first = write_folder(tmp_path / "A", {"a": maps_of(1)})
     second = write_folder(tmp_path / "B", {"a": maps_of(1, (12, 16))})
-    with pytest.raises(InputError, match="can be compared: 1 of the frames .* another size"):
+    with pytest.raises(InputError, match=r"can be compared: 1 of the frames .* another size"):
         compared(first, second)
 
 
@@ -237,7 +240,7 @@ def test_only_shared_scores_are_compared_and_the_others_are_said(tmp_path: Path)
     second = write_folder(tmp_path / "B", {"a": fewer})
     difference = compared(first, second)
     assert [score.score for score in difference.scores] == ["entropy"]
-    assert "only A has deterministic-energy" in difference.notes
+    assert "Only A has deterministic-energy" in difference.notes
     with pytest.raises(InputError, match="'deterministic-energy' has no maps in"):
         compared(first, second, scores=["deterministic-energy"])
 
@@ -276,7 +279,7 @@ def test_pixels_without_a_value_do_not_count_and_are_said(tmp_path: Path) -> Non
     said = "\n".join(difference.notes)
     assert f"{holes} pixels of mine are NaN or infinite in a folder" in said
     assert f"{width} pixels are of class 255" in said
-    assert "neither folder names its classes" in said
+    assert "Neither folder names its classes" in said
 
 
 def region_of(path: Path, kept: np.ndarray) -> Region:
@@ -300,7 +303,7 @@ def test_only_pixels_that_both_masks_keep_count(tmp_path: Path) -> None:
     assert difference.scores[0].pixels == both.sum()
     assert difference.prediction is not None
     assert difference.prediction.pixels == both.sum()
-    assert any(note.startswith("the masks of the folders differ") for note in difference.notes)
+    assert any(note.startswith("The masks of the folders differ") for note in difference.notes)
 
 
 def blobs(*places: tuple[slice, slice]) -> dict[str, Any]:
@@ -359,22 +362,65 @@ def test_each_folder_may_have_its_own_threshold(tmp_path: Path) -> None:
     assert [side.regions for side in difference.flagged[0].sides] == [1, 0]
 
 
-def test_a_prepared_threshold_flags_what_it_flags_elsewhere(tmp_path: Path) -> None:
-    """A margin joins what lies near; the prediction cuts to the place."""
-    from segunc.decisions.guarantee import GuaranteedThreshold
-    from segunc.decisions.preparation import Preparation
+def guaranteed(**fields: Any) -> Threshold:
+    """A threshold of a file of segunc threshold."""
+    guarantee = GuaranteedThreshold(
+        **{
+            "score": "entropy",
+            "value": 0.5,
+            "form": "unit16",
+            "control": "flagged-pixels",
+            "method": "conformal",
+            "level": 0.25,
+            "confidence": None,
+            "unit": "frame",
+            "units": 30,
+            "minimum_units": 3,
+            "risk": 0.1,
+            "bound": None,
+            "promise": "Few pixels are flagged.",
+            "condition": "It holds here.",
+            "model": "",
+            "settings": {},
+            "frames": {},
+            "command": "",
+            "date": "",
+            "segunc": "",
+        }
+        | fields
+    )
+    return Threshold(0.5, source="t.json", promise=guarantee.promise, guarantee=guarantee)
 
-    class Margin(Threshold):
-        preparation = Preparation(margin=2)  # type: ignore[assignment]
 
-    assert GuaranteedThreshold is not None
+def test_the_margin_of_a_threshold_widens_regions(tmp_path: Path) -> None:
     near = (slice(2, 10), slice(12, 20))
     first = write_folder(tmp_path / "A", {"a": blobs(LARGE, near)})
     second = write_folder(tmp_path / "B", {"a": blobs()})
-    difference = compared(first, second, flag={"entropy": Margin(0.5)})
+    flag = {"entropy": guaranteed(preparation=Preparation(margin=2))}
+    difference = compared(first, second, flag=flag)
     side = difference.flagged[0].sides[0]
     assert side.regions == 1
     assert side.pixels == 12 * 22
+
+
+def test_the_place_of_a_threshold_cuts_regions(tmp_path: Path) -> None:
+    """Only what stands on class 1 is flagged: the lower half."""
+    maps = blobs(LARGE, ELSEWHERE)
+    maps["prediction"][12:] = 1
+    first = write_folder(tmp_path / "A", {"a": maps})
+    second = write_folder(tmp_path / "B", {"a": blobs()})
+    place = Preparation(place=("car",), place_ids=(1,))
+    flag = {"entropy": guaranteed(preparation=place)}
+    difference = compared(first, second, flag=flag, other_flag={"entropy": Threshold(0.5)})
+    side = difference.flagged[0].sides[0]
+    assert side.regions == 1
+    assert side.pixels == 8 * 10
+
+
+def test_a_promise_is_said_with_its_condition(folders: tuple[Path, Path]) -> None:
+    flag = {"entropy": guaranteed()}
+    difference = compared(*folders, flag=flag, other_flag={"entropy": Threshold(0.5)})
+    assert "The threshold of A, t.json: Few pixels are flagged. It holds here" in difference.notes
 
 
 def test_the_text_never_says_which_is_better(folders: tuple[Path, Path]) -> None:
@@ -389,9 +435,6 @@ def test_one_frame_is_in_memory_at_a_time(
     folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frame is let go before the next is read, and what is kept of it holds no map."""
-    import gc
-    import weakref
-
     pair = pair_of(*folders)
     alive: list[Any] = []
     read = pair.read_frame
@@ -428,7 +471,7 @@ def test_a_damaged_map_is_refused(folders: tuple[Path, Path]) -> None:
 def test_a_run_that_has_not_finished_is_said(folders: tuple[Path, Path]) -> None:
     pair = pair_of(*folders)
     pair.second.reader.unfinished = "the run that writes B has not finished"
-    assert "the run that writes B has not finished" in compare_maps(pair).notes
+    assert "Unfinished: the run that writes B has not finished" in compare_maps(pair).notes
 
 
 def test_scores_that_say_nothing_of_one_draw_are_said(tmp_path: Path) -> None:
@@ -438,14 +481,4 @@ def test_scores_that_say_nothing_of_one_draw_are_said(tmp_path: Path) -> None:
     second = write_folder(tmp_path / "B", {"a": maps}, draws=1)
     difference = compared(first, second)
     assert "epistemic" not in [score.score for score in difference.scores]
-    assert any(note.startswith("not compared: epistemic") for note in difference.notes)
-
-
-def test_a_promise_is_said_with_its_condition(folders: tuple[Path, Path]) -> None:
-    class Promised(Threshold):
-        statement = "It holds here."  # type: ignore[assignment]
-
-    promised = Promised(0.5, source="t.json", promise="It holds.")
-    pair = pair_of(*folders, flag={"entropy": promised}, other_flag={"entropy": Threshold(0.5)})
-    assert "A, t.json: It holds here" in compare_maps(pair).notes
-    assert replace(promised, value=0.6).value == 0.6
+    assert any(note.startswith("Not compared: epistemic") for note in difference.notes)
