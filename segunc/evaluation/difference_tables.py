@@ -75,7 +75,18 @@ def notes_of(difference: MapsDifference) -> list[str]:
         notes.append(
             "A region is met if it shares a pixel with a flagged region of the other folder."
         )
+    flagged_scores = {flagged.score for flagged in difference.flagged}
+    for score in other_scales:
+        if score in flagged_scores:
+            notes.append(_of_flagged_scale(score))
     return [*notes, *(f"{note}." for note in difference.notes)]
+
+
+def _of_flagged_scale(score: str) -> str:
+    return (
+        f"A threshold of {score} is a value of the scale of each folder: one value for both may "
+        "flag more in one because of its scale alone."
+    )
 
 
 def format_difference(difference: MapsDifference) -> str:

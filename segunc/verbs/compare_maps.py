@@ -43,12 +43,15 @@ from segunc.gallery.difference_page import (
 from segunc.maps.labelled import open_images, open_maps, with_images
 from segunc.options import CompareOptions, PathLike
 
+RESULT_ENDING = ".json"
 PAGE_ENDINGS = (".html", ".htm")
 
 
 def is_folder(place: PathLike) -> bool:
-    """Return whether a place is a folder of this machine, or a URL, under which maps lie."""
-    return is_url(place) or Path(place).is_dir()
+    """Return whether a place is a folder of this machine, or a URL under which maps lie."""
+    if is_url(place):
+        return not str(place).lower().endswith(RESULT_ENDING)
+    return Path(place).is_dir()
 
 
 def compare_folders(options: CompareOptions) -> list[MapsDifference]:
@@ -112,7 +115,14 @@ def _check_outputs(options: CompareOptions) -> None:
 
 
 def check_results_options(options: CompareOptions) -> None:
-    """Raise InputError for options of maps folders that are given with results of evaluate."""
+    """Raise InputError for a result under a URL, and for options that only maps folders have."""
+    for place in options.results:
+        if is_url(place):
+            raise InputError(
+                f"{shown_url(str(place))} is a result under a URL, and compare reads results of "
+                "this machine",
+                hint="download it first; maps folders may lie under a URL",
+            )
     given = {"--flag": bool(options.flag), "--page": bool(options.page)}
     given["--images"] = options.images is not None
     given["--top"] = options.top != CompareOptions.top

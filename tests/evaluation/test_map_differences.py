@@ -417,6 +417,12 @@ def test_the_place_of_a_threshold_cuts_regions(tmp_path: Path) -> None:
     assert side.pixels == 8 * 10
 
 
+def test_one_value_of_two_scales_is_said(folders: tuple[Path, Path]) -> None:
+    difference = compared(*folders, flag={"deterministic-energy": Threshold(0.5)})
+    said = "\n".join(notes_of(difference))
+    assert "A threshold of deterministic-energy is a value of the scale of each folder" in said
+
+
 def test_a_promise_is_said_with_its_condition(folders: tuple[Path, Path]) -> None:
     flag = {"entropy": guaranteed()}
     difference = compared(*folders, flag=flag, other_flag={"entropy": Threshold(0.5)})

@@ -120,6 +120,11 @@ def test_folders_and_results_are_not_mixed(folders: tuple[Path, Path], tmp_path:
     assert f"{folders[0]} is a maps folder and {result} is a file" in message
 
 
+def test_a_result_under_a_url_is_refused_in_words() -> None:
+    message = refuse("compare https://example.org/a.json https://example.org/b.json")
+    assert "https://example.org/a.json is a result under a URL" in message
+
+
 def test_one_folder_is_refused_with_what_to_do(folders: tuple[Path, Path]) -> None:
     message = refuse("compare", folders[0])
     assert "is one maps folder, and compare needs at least two" in message
@@ -196,6 +201,19 @@ def test_a_page_without_images_says_so_and_shows_the_maps(
     assert "The maps do not say where their images are; --images gives their place." in written
     assert written.count("no image") == 1
     assert written.count("<img") == 5 + 1
+
+
+def test_a_page_of_folders_with_other_classes_shows_scores_alone(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    frames = {name: maps_of(20) for name in NAMES}
+    other = write_folder(tmp_path / "other", frames, classes=("road", "sky", "car"))
+    page = tmp_path / "differences.html"
+    segunc.compare([folders[0], other], page=page, top=1, names=["x", "y"])
+    written = page_parts(page)
+    assert "Classes in x" not in written
+    assert "Predicted classes are not compared: class 1 is car in x and sky in y." in written
+    assert written.count("<img") == 2 + 1
 
 
 def test_names_on_the_page_are_text(folders: tuple[Path, Path], tmp_path: Path) -> None:
