@@ -76,9 +76,7 @@ def notes_of(difference: MapsDifference) -> list[str]:
             "A region is met if it shares a pixel with a flagged region of the other folder."
         )
     flagged_scores = {flagged.score for flagged in difference.flagged}
-    for score in other_scales:
-        if score in flagged_scores:
-            notes.append(_of_flagged_scale(score))
+    notes += [_of_flagged_scale(score) for score in other_scales if score in flagged_scores]
     return [*notes, *(f"{note}." for note in difference.notes)]
 
 
