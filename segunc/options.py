@@ -69,7 +69,7 @@ PathLike = str | Path
 
 RAY_ON_THIS_MACHINE = "local"
 """The address of --ray where none is given."""
-OUTPUT_OPTIONS = ("out", "plots", "events", "tags")
+OUTPUT_OPTIONS = ("out", "plots", "events", "tags", "page")
 """Options that name a file or folder to write."""
 
 
@@ -341,6 +341,7 @@ Folder = Annotated[PathLike, "folder"]
 ModelFolder = Annotated[PathLike, "folder", "source"]  # or a source of networks
 FolderOrUrl = Annotated[PathLike, "folder", "url"]
 File = Annotated[PathLike, "file"]
+ResultOrMaps = Annotated[PathLike, "file", "url"]
 Names = Annotated[Sequence[str], comma_list]
 Size = Annotated[tuple[Side, Side], image_size]  # (height, width)
 ChannelNumbers = Annotated[tuple[float, ...], channel_numbers]
@@ -1195,23 +1196,38 @@ class OverlayOptions(DeviceOptions, TruthOptions):
 
 @dataclass(frozen=True)
 class CompareOptions(DeviceOptions):
-    """Show several results side by side, with intervals and paired tests.
+    """Show several results side by side, with intervals and paired tests; or, without labels, how
+    the maps of several folders differ.
+
+    Maps are compared over the frames that two folders share: predicted classes, scores and flagged
+    regions. That does not say which maps are better.
 
     Args:
-        results (JSON): results of evaluate
+        results (JSON|DIR): results of evaluate, or maps folders over the same frames
         out (FILE): also write the tables to this file, as Markdown
-        names (A,B): names of the results (default: names of their files)
+        names (A,B): names of the results or folders (default: those of their files or folders)
         scores (A,B): compare only these scores; with several results, each column is RESULT:SCORE
-        keys (A,B): numbers to show, as dotted paths with wildcards, e.g. '*.pooled.*,*.miou'
-        baseline (NAME): column to which differences refer, or its file (default: the first)
+        keys (A,B): of results: numbers to show, as dotted paths with wildcards, e.g.
+            '*.pooled.*,*.miou'
+        baseline (NAME): column to which differences refer, or its file or folder (default: the
+            first)
+        flag (SCORE=VALUE|JSON): of maps: threshold whose flagged regions are compared. NAME: before
+            it names the one folder for which it is, e.g. abnn:threshold.json
+        top (N): of maps: number of frames that differ most to list (default 10)
+        page (HTML): of maps: also show these frames on a page
+        images (PATH): source images for the page, if they were moved after predict
     """
 
-    results: Sequence[File] = field(metadata={"flags": ("results",)})
+    results: Sequence[ResultOrMaps] = field(metadata={"flags": ("results",)})
     out: File | None = None
     names: Names | None = None
     scores: Names | None = None
     keys: Names | None = None
     baseline: str | None = None
+    flag: Names = option([])
+    top: PositiveInt = 10
+    page: File | None = None
+    images: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

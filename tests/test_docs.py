@@ -27,6 +27,7 @@ from segunc.cli.run import FUNCTIONS
 from segunc.core.registry import Registry
 from segunc.evaluation.parts import PARTS, AnomalyProtocol, ArrayPart, PartBuilder
 from segunc.scores import EVIDENCE, SCORES, Score
+from tests.support.map_folders import maps_of, write_folder
 from tools.run_notebook import execute
 
 ROOT = Path(__file__).parents[1]
@@ -276,6 +277,8 @@ def test_python_blocks_run(index: int, tmp_path: Path) -> None:
     stored = np.arange(12, dtype=np.uint16).reshape(3, 4)
     (tmp_path / "maps" / "epistemic").mkdir(parents=True)
     cv2.imwrite(str(tmp_path / "maps" / "epistemic" / "000000.png"), stored)
+    for seed, folder in enumerate(("abnn_maps", "base_maps")):
+        write_folder(tmp_path / folder, {"000000": maps_of(seed)})
     printed = run_block(index, tmp_path)
     if "maps.prediction.shape" in BLOCKS[index]:
         shape, entropy, epistemic = re.fullmatch(r"(\(\d+, \d+\)) (\S+) (\S+)\n", printed).groups()  # type: ignore[union-attr]

@@ -73,7 +73,7 @@ COMMON: Mapping[str, tuple[str, ...]] = {
         "device",
     ),
     "overlay": ("maps", "out", "score", "frames", "flag", "format", "video", "video_format"),
-    "compare": ("results", "out", "names", "scores", "keys", "baseline"),
+    "compare": ("results", "out", "names", "scores", "keys", "baseline", "flag", "page"),
     "report": ("model", "runs", "maps", "config", "threshold", "monitor", "domain", "out"),
     "export": ("model", "maps", "to", "out", "score", "draws", "size", "scores", "threshold"),
     "doctor": ("model", "image", "draws", "seed", "size", "device"),

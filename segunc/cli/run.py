@@ -296,6 +296,8 @@ def _show_compare(result: Any, options: opts.CompareOptions) -> Iterator[str]:
     yield result.text
     for path in result.paths:
         yield f"wrote {path}"
+    if result.page is not None:
+        yield f"open {result.page} in a browser"
 
 
 def _show_report(result: Any, options: opts.ReportOptions) -> Iterator[str]:

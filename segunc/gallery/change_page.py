@@ -140,15 +140,7 @@ def write_change_page(path: Path, changes: Changes, lines: Sequence[str]) -> Non
         changes: alarms before and after.
         lines: what entered the bank, in sentences.
     """
-    style = (resources.files("segunc.gallery") / STYLE).read_text(encoding="utf-8")
-    parts = [
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'; img-src data:\">",
-        f"<title>What the verdicts change</title><style>{style}</style></head><body><main>",
-        "<h1>What the verdicts change</h1>",
-    ]
+    parts = ["<h1>What the verdicts change</h1>"]
     if changes.warning():
         parts.append(f'<p class="warning">{html.escape(changes.warning())}</p>')
     parts.extend(_summary(changes))
@@ -160,8 +152,40 @@ def write_change_page(path: Path, changes: Changes, lines: Sequence[str]) -> Non
     )
     for verdict in WORDS:
         parts.extend(_section(changes, verdict))
-    parts.append("</main></body></html>\n")
-    write_file(path, "\n".join(parts).encode())
+    write_single_page(path, "What the verdicts change", parts)
+
+
+def write_single_page(path: Path, title: str, parts: Sequence[str]) -> None:
+    """Write a page that is one file, loads nothing and runs no script.
+
+    Args:
+        path: of the HTML file; one that is there is replaced.
+        title: of the page, as text.
+        parts: its content, as HTML.
+    """
+    style = (resources.files("segunc.gallery") / STYLE).read_text(encoding="utf-8")
+    lines = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'; img-src data:\">",
+        f"<title>{html.escape(title)}</title><style>{style}</style></head><body><main>",
+        *parts,
+        "</main></body></html>\n",
+    ]
+    write_file(path, "\n".join(lines).encode())
+
+
+def picture_element(picture: bytes, words: str = "", kind: str = "jpeg") -> str:
+    """Return the HTML element of a picture that the page itself holds.
+
+    Args:
+        picture: content of the file.
+        words: what stands in its place for those who cannot see it.
+        kind: of the file, jpeg or png.
+    """
+    data = base64.b64encode(picture).decode()
+    return f'<img alt="{html.escape(words)}" src="data:image/{kind};base64,{data}">'
 
 
 def _summary(changes: Changes) -> list[str]:
@@ -199,8 +223,7 @@ def _section(changes: Changes, verdict: str) -> list[str]:
     for alarm in alarms[:MAX_SHOWN]:
         picture = ""
         if alarm.picture:
-            data = base64.b64encode(alarm.picture).decode()
-            picture = f'<img alt="" src="data:image/jpeg;base64,{data}">'
+            picture = picture_element(alarm.picture)
         # A true alarm is wanted, so it is good that it stays.
         is_good = alarm.stays == (verdict == "true-alarm")
         badge = (

@@ -165,14 +165,25 @@ def _outline(
         outlined.append((is_flagged(prepared, legend.threshold), words, FLAGGED_STROKES))
     if anomaly is not None:
         outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED_STROKES))
-    thickness = outline_thickness(picture.shape[1])
     # The label lies below: where both lines meet, that of flagged pixels stands between its two.
     for mask, _, strokes in reversed(outlined):
-        drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
-        regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
-        for colour, wide in strokes:
-            cv2.drawContours(picture, regions, -1, colour, wide * thickness, cv2.LINE_AA)
+        draw_outline(picture, mask, strokes)
     return [(words, strokes) for _, words, strokes in outlined]
+
+
+def draw_outline(picture: Image, mask: Mask, strokes: Strokes) -> None:
+    """Outline the regions of a mask in a picture.
+
+    Args:
+        picture: RGB uint8 ``[H, W, 3]``, which is changed.
+        mask: bool ``[h, w]``, resized to the picture by the nearest value.
+        strokes: of the outline, the lowest first.
+    """
+    thickness = outline_thickness(picture.shape[1])
+    drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
+    regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+    for colour, wide in strokes:
+        cv2.drawContours(picture, regions, -1, colour, wide * thickness, cv2.LINE_AA)
 
 
 def outline_thickness(width: int) -> int:

@@ -516,9 +516,9 @@ def test_draws_of_a_network_that_runs_once_are_said_to_have_no_effect(
 
 
 def test_a_comparison_of_maps_says_what_is_compared(maps: Path) -> None:
-    refusal = refuse("compare", maps, maps)
-    assert f"{maps} is a folder, and compare reads results of segunc evaluate" in refusal
-    assert f"without labels, segunc summary --maps {maps}" in refusal
+    refusal = refuse("compare", maps)
+    assert f"{maps} is one maps folder, and compare needs at least two" in refusal
+    assert f"segunc summary --maps {maps}" in refusal
 
 
 def test_a_report_says_if_no_label_fits_its_maps(made: Made, maps: Path, tmp_path: Path) -> None:

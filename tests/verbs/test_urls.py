@@ -264,7 +264,7 @@ def test_what_maps_under_a_url_lack_is_said_with_the_url(
     message = refuse("overlay --maps", pair[1], "--score knn", "--out", tmp_path / "figures")
     assert f"the score 'knn' has no maps in {pair[1]}, which holds" in message
     message = refuse("compare", pair[1])
-    assert "does not exist" in message
+    assert f"{pair[1]} is one maps folder, and compare needs at least two" in message
 
 
 def read(path: Path) -> Any:
