@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 from torch import Tensor
 
 from segunc.core.errors import InputError, one_line
 from segunc.exporting.graph import Maps
 from segunc.maps.encoding import encode_score, score_keys
+from segunc.metrics.rank_agreement import rank_correlation
 
 PREDICTION = "prediction"
 NEXT_CODE = 1
@@ -179,19 +179,3 @@ class _ScoreSums:
             over_many_codes=self.over_many_codes / self.pixels,
             rank_correlation=rank_correlation(lower, parent),
         )
-
-
-def rank_correlation(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> float | None:
-    """Return Spearman's rank correlation of two arrays of one length, equal values with their mean
-    rank; None where one of them is constant.
-
-    >>> import numpy as np
-    >>> rank_correlation(np.array([1, 2, 3, 4]), np.array([10, 30, 20, 40]))
-    0.8
-    """
-    ranks = np.stack([rankdata(first), rankdata(second)])
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    lengths = np.sqrt(np.square(ranks).sum(axis=1))
-    if not lengths.all():
-        return None
-    return round(float(ranks[0] @ ranks[1] / lengths.prod()), 6)

@@ -18,7 +18,7 @@ import segunc
 from segunc.core.errors import InputError
 from segunc.exporting import calibration, graph, lower_precision
 from segunc.exporting.placement import Placement
-from segunc.exporting.price import measure_price, rank_correlation
+from segunc.exporting.price import measure_price
 from segunc.frames.sources import open_source
 from segunc.networks.description import NetworkDescription
 from segunc.sampling.sampler import network_input
@@ -131,11 +131,6 @@ def test_a_map_that_is_not_finite_is_refused() -> None:
     lower = maps_of([0.25, 0.25, np.nan, 0.25], [0] * 4)
     with pytest.raises(InputError, match="entropy: a map holds NaN"):
         measure_price(lambda _: lower, lambda _: parent, [torch.zeros(1)], 1)
-
-
-def test_equal_orders_correlate_fully() -> None:
-    values = np.arange(100, dtype=np.uint16)
-    assert rank_correlation(values, values**2) == 1.0
 
 
 def test_the_network_is_float16_and_the_formulas_are_float32(
