@@ -173,11 +173,14 @@
     ].filter(Boolean);
   }
 
+  const titleOf = (alarm, position) =>
+    `Alarm ${position + 1} of ${shown.length}, in frame ${alarm.frame}`;
+
   function row(alarm, position) {
     const label = `crop of ${alarm.frame}`;
     const canvas = element("canvas", { width: 260, height: 150, role: "img", "aria-label": label });
     const words = linesOf(alarm).map((line) => element("span", {}, line));
-    const title = element("b", {}, `${position + 1} · ${alarm.frame}`);
+    const title = element("b", {}, titleOf(alarm, position));
     const verdict = element("span", { class: "verdict" });
     const others = element("span", { class: "others" });
     const attributes = {
