@@ -54,17 +54,9 @@
   const entryOf = (alarm) =>
     regions.nearest(verdicts.regions(alarm.frame), listing.score, alarm.box);
 
-  /* What other reviewers said of an alarm, each with the name. */
-  function othersOn(alarm) {
-    const entries = verdicts.othersOnRegions(alarm.frame).filter(({ verdict }) => verdict);
-    const names = [...new Set(entries.map(({ reviewer }) => reviewer))];
-    return names
-      .map((name) => {
-        const own = entries.filter(({ reviewer }) => reviewer === name);
-        return regions.nearest(own, listing.score, alarm.box);
-      })
-      .filter(Boolean);
-  }
+  /* What other reviewers said of an alarm, one entry of each. */
+  const othersOn = (alarm) =>
+    regions.nearestOfEach(verdicts.othersOnRegions(alarm.frame), listing.score, alarm.box);
 
   /* The part of a frame around a box, of the shape of a canvas. */
   function windowOf({ index, box: [x, y, w, h] }, canvas) {
@@ -232,11 +224,7 @@
     mark.className = `verdict badge person ${verdict}`;
     mark.textContent = verdict ? verdicts.REGION_WORDS[verdict] : "";
     mark.hidden = !verdict;
-    const badges = othersOn(alarm).map((entry) => {
-      const said = `${entry.reviewer || "no name"}: ${verdicts.REGION_WORDS[entry.verdict]}`;
-      return element("span", { class: `verdict badge person ${entry.verdict}` }, said);
-    });
-    item.querySelector(".others").replaceChildren(...badges);
+    item.querySelector(".others").replaceChildren(...regions.badges(othersOn(alarm)));
     for (const button of item.querySelectorAll(".alarm-verdicts button")) {
       const kind = button.dataset.verdict;
       if (kind) button.setAttribute("aria-pressed", String(kind === verdict));
