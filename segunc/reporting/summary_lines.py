@@ -295,10 +295,21 @@ def _judged(counts: Row) -> Iterator[str]:
         frames += f"; reviewers disagree on {counts['disagreed_frames']}"
         frames += f" of {several} that two or more judged"
     yield f"{frames}."
-    for pair in counts.get("agreement", ()):
-        who = _listed([name or "no name" for name in pair["reviewers"]])
-        kappa = "has no value" if pair["kappa"] is None else f"is {pair['kappa']:.2f}"
-        yield f"Cohen's kappa of {who} {kappa}, over {pair['frames']} frames."
+    yield from agreement_sentences(counts)
+
+
+def agreement_sentences(counts: Row) -> Iterator[str]:
+    """Yield how far each two reviewers agree on the frames and on the regions that both judged."""
+    for key, unit in (("agreement", "frames"), ("region_agreement", "regions")):
+        for pair in counts.get(key, ()):
+            who = _listed([name or "no name" for name in pair["reviewers"]])
+            both = f"{pair[unit]} {unit} that both judged"
+            if not pair[unit]:
+                yield f"{who} judged none of the same {unit}."
+            elif pair["kappa"] is None:
+                yield f"{who} gave the same verdict on all {both}, so Cohen's kappa has no value."
+            else:
+                yield f"Cohen's kappa of {who} is {pair['kappa']:.2f}, over {both}."
 
 
 def _operation(facts: Row) -> Line:
