@@ -13,7 +13,7 @@ from typing import Any
 
 from segunc.core.files import file_sha256, flat
 from segunc.core.places import shown_command
-from segunc.core.version import full_version, tool_commit, tool_version
+from segunc.core.version import full_version, now, tool_commit, tool_version
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.resampling import EvaluationResult
@@ -23,7 +23,7 @@ from segunc.metrics.objects import KINDS
 from segunc.posteriors.model import model_files
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown
-from segunc.training.config import HISTORY, now, recorded_commands, recorded_data
+from segunc.training.config import HISTORY, recorded_commands, recorded_data
 
 KIND = "segunc report"
 VERSION = 2
@@ -542,15 +542,18 @@ def _commands(inputs: Inputs) -> Iterator[Facts]:
     """
     yield from _model_commands(inputs.folder)
     for reader in inputs.maps:
-        yield _command(inputs.maps_name(reader), (reader.manifest or {}).get("command"))
+        manifest = reader.manifest or {}
+        yield _command(inputs.maps_name(reader), manifest.get("command"), manifest.get("date"))
     for name, threshold in inputs.thresholds.items():
         yield _command(name, threshold.command, threshold.date)
     for run in inputs.results:
-        yield _command(run.path.name, run.content["run"].get("command"))
+        record = run.content["run"]
+        yield _command(run.path.name, record.get("command"), record.get("date"))
     if inputs.monitor:
-        yield _command(str(inputs.monitor["kind"]), inputs.monitor.get("command"))
+        state = inputs.monitor
+        yield _command(str(state["kind"]), state.get("command"), state.get("date"))
     for record in inputs.latency:
-        yield _command(str(record["kind"]), record.get("command"))
+        yield _command(str(record["kind"]), record.get("command"), record.get("date"))
 
 
 def _model_commands(model: Path) -> Iterator[Facts]:

@@ -14,7 +14,7 @@ from segunc.core.files import file_sha256, write_result
 from segunc.core.removal import check_result, remove_result
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder
-from segunc.core.version import full_version
+from segunc.core.version import full_version, now
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
@@ -250,7 +250,7 @@ def _measure(data: _Data, measures: Measures) -> _Measured:
 
 def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[str, Any]:
     """Return what every result records of how it was made."""
-    run: dict[str, Any] = {"segunc": full_version(), "command": command}
+    run: dict[str, Any] = {"segunc": full_version(), "date": now(), "command": command}
     if not options.verdicts:
         run["smallest_object"] = measures.smallest_object
     if measures.flag:

@@ -868,4 +868,9 @@ def test_settings_that_are_equal_are_no_line_of_the_summary(
     succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
     names = [line["name"] for line in report_of(tmp_path / "report")["summary"]]
     assert "Settings" not in names
+
+
+def test_every_command_that_segunc_ran_has_its_date(facts: dict[str, Any]) -> None:
+    dates = {made["file"]: made["date"] for made in facts["commands"]}
+    assert dates["anomaly.json"][:2] == dates["maps"][:2] == "20"
     assert "Edits" not in names
