@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.files import file_sha256, flat
-from segunc.core.places import shown_command
+from segunc.core.places import shown_command, without_place
 from segunc.core.version import full_version, now, tool_commit, tool_version
+from segunc.data.datasets import data_words
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.resampling import EvaluationResult
@@ -54,7 +55,8 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     Returns:
         Plain values for ``report.json``; ``gaps`` names the sections without data.
     """
-    trained = _plain(recorded_data(inputs.folder) or {})
+    recorded = recorded_data(inputs.folder) or {}
+    trained = _plain(recorded)
     results = [_result(inputs, run, trained) for run in inputs.results]
     thresholds = []
     for name, threshold in inputs.thresholds.items():
@@ -69,7 +71,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "name": inputs.name,
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
-        "trained": trained,
+        "trained": _with_data_words(trained, recorded),
         "imported": not _TRAINED & inputs.model.network.description.provenance.keys(),
         "splits_changed": _splits_changed(inputs),
         "domain": domain,
@@ -122,6 +124,27 @@ def _settings_words(run: Row) -> dict[str, str]:
         "precision": str(run.get("precision") or "not recorded"),
         "mask": f"{mask[:12]}: pixels are left out" if mask else "none",
     }
+
+
+def _with_data_words(values: Row, recorded: Row) -> Facts:
+    """Return a record whose ``dataset`` is in words.
+
+    Args:
+        values: the record.
+        recorded: the data of the training, whose folder is that of the record if both have one
+            data set.
+    """
+    if not values.get("dataset"):
+        return dict(values)
+    return {**values, "dataset": _trained_words(values, recorded)}
+
+
+def _trained_words(values: Row, recorded: Row, split: str | None = None) -> str:
+    """Return the data of a record in words, see :func:`_with_data_words`."""
+    folder = ""
+    if values.get("dataset") == recorded.get("dataset") and recorded.get("root"):
+        folder = without_place(str(recorded["root"]))
+    return data_words(values["dataset"], split, folder)
 
 
 def _plain(values: Row) -> Facts:
@@ -195,6 +218,7 @@ def _hashes(inputs: Inputs) -> dict[str, str]:
 
 def _model(inputs: Inputs) -> Facts:
     model = inputs.model
+    recorded = recorded_data(inputs.folder) or {}
     network = model.network.description
     members = model.posterior.members
     records = {}
@@ -203,7 +227,7 @@ def _model(inputs: Inputs) -> Facts:
         ("posterior", model.record.get("provenance")),
     ):
         if record:
-            records[name] = _plain(record)
+            records[name] = _with_data_words(_plain(record), recorded)
     sets = model.attachments.get("class_sets")
     return {
         "network": f"{network.architecture} {network.encoder}".strip(),
@@ -213,17 +237,17 @@ def _model(inputs: Inputs) -> Facts:
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         "made": flat(records),
-        "fitted": [_fitted_words(*item) for item in model.attachments.items()],
+        "fitted": [_fitted_words(*item, recorded) for item in model.attachments.items()],
         "sets": sets and f"{sets.promise} {sets.condition}",
     }
 
 
-def _fitted_words(name: str, attachment: Any) -> str:
+def _fitted_words(name: str, attachment: Any, recorded: Row) -> str:
     """Return what was fitted on a model, with its data as far as they are recorded."""
     made: Row = getattr(attachment, "fitted_on", {})
     if not made.get("dataset"):
         return name
-    return f"{name} (on {made['dataset']} {made.get('split') or ''}".rstrip() + ")"
+    return f"{name} (on {_trained_words(made, recorded, made.get('split'))})"
 
 
 @dataclass
@@ -382,10 +406,15 @@ def _score_of(inputs: Inputs, content: Row) -> str:
 
 
 def _data_words(record: Row) -> str:
-    words = [record.get("dataset"), record.get("split")]
+    words = data_words(
+        record.get("dataset"),
+        record.get("split"),
+        record.get("labels_in", ""),
+        record.get("mask_values", ""),
+    )
     if record.get("corruption"):
-        words.append(f"under {record['corruption']}")
-    return " ".join(word for word in words if word) or "labelled frames of maps"
+        words += f" under {record['corruption']}"
+    return words
 
 
 def _frames_words(number: int, role: str, calibrated: int) -> str:

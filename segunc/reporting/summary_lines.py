@@ -252,7 +252,7 @@ def _training_data(facts: Row) -> Line:
             "Training data",
             OPEN,
             "segunc did not train the network, so nothing records what it was trained on.",
-            f"What was fitted on it here saw the data set {trained.get('dataset')}.",
+            f"What was fitted on it here saw {trained.get('dataset')}.",
         )
     text = f"Trained on {trained.get('dataset')}"
     if trained.get("validation"):

@@ -868,9 +868,22 @@ def test_settings_that_are_equal_are_no_line_of_the_summary(
     succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
     names = [line["name"] for line in report_of(tmp_path / "report")["summary"]]
     assert "Settings" not in names
+    assert "Edits" not in names
+
+
+def test_labels_of_a_folder_are_named_by_it_and_not_by_a_name_of_ours(
+    predicted: Job, tmp_path: Path
+) -> None:
+    words = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--replicates", 0)
+    succeed("evaluate --dataset folder", *words, "--out", tmp_path / "own.json")
+    files = ("--runs", tmp_path / "own.json")
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    text = line_of(report_of(tmp_path / "report"), "Unknown objects")["text"]
+    masks = predicted.masks.name
+    meaning = "(0 = normal, 1 = anomaly, 255 = ignored)"
+    assert f"on labels in the folder {masks} {meaning}, 4 frames" in text
 
 
 def test_every_command_that_segunc_ran_has_its_date(facts: dict[str, Any]) -> None:
     dates = {made["file"]: made["date"] for made in facts["commands"]}
     assert dates["anomaly.json"][:2] == dates["maps"][:2] == "20"
-    assert "Edits" not in names
