@@ -61,7 +61,9 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
     thresholds = []
     for name, threshold in inputs.thresholds.items():
         achieved = _worst_first(_achieved(results, threshold))
-        thresholds.append({**asdict(threshold), "file": name, "achieved": achieved})
+        others = list(_made_with_others(results, threshold))
+        made = {"file": name, "achieved": achieved, "others": others}
+        thresholds.append({**asdict(threshold), **made})
     domain = _domain(inputs, results)
     facts: Facts = {
         "kind": KIND,
@@ -485,6 +487,23 @@ def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterat
                 "shifted": "corruption" in result["content"]["run"],
                 "same_input": result["content"]["run"].get("calibration_input", False),
                 "flagged": row,
+            }
+
+
+def _made_with_others(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterator[Facts]:
+    """Yield each threshold that results were made with in the place of a promised one: the name of
+    the result, the score, the value, and ``control`` and ``level`` of a promise, else None.
+    """
+    for result in results:
+        if _flagged_with(result, promised) is not None:
+            continue
+        for score, row in result["content"].get("flagged", {}).items():
+            yield {
+                "name": result["name"],
+                "score": score,
+                "value": row["threshold"],
+                "control": row.get("control") if row.get("promise") else None,
+                "level": row.get("level"),
             }
 
 

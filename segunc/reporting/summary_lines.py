@@ -159,9 +159,36 @@ def _operating_points(facts: Row) -> Iterator[Line]:
         sentences = [threshold["promise"]]
         sentences += [_achieved(row, threshold["control"]) for row in achieved]
         if not achieved:
-            sentences.append("Not measured on other frames.")
+            sentences += [*not_measured(threshold), f"To measure it: {measuring(threshold)}."]
         sentences.append(threshold["condition"])
         yield _line("Operating point", _state_of(achieved), *sentences)
+
+
+def not_measured(threshold: Row) -> list[str]:
+    """Return why nothing is known of a threshold on other frames than those of its calibration: no
+    result was made with it, and with which ones results were made instead.
+    """
+    operating_point = f"{threshold['score']} >= {format_number(threshold['value'])}"
+    sentences = [
+        "Not measured on other frames: no result was made with "
+        f"{threshold['file']} ({operating_point})."
+    ]
+    for other in threshold.get("others", ()):
+        value = f"{other['score']} >= {format_number(other['value'])}"
+        if other["control"]:
+            risk = f"{other['control']} of at most {format_number(other['level'])}"
+            sentences.append(
+                f"{other['name']} was made with another threshold: {value}, for {risk}."
+            )
+        else:
+            sentences.append(f"{other['name']} was made with a bare value: {value}.")
+    return sentences
+
+
+def measuring(threshold: Row) -> str:
+    """Return the command that measures a threshold on other frames."""
+    flag = threshold["file"]
+    return f"segunc evaluate --maps MAPS --anomaly-labels MASKS --flag {flag} --out metrics.json"
 
 
 def _edits(facts: Row) -> Iterator[Line]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import copy
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -247,7 +248,22 @@ def test_a_bare_threshold_achieves_no_promise(
     (tmp_path / CLEAN).write_text(json.dumps(content))
     out = report_on_threshold(predicted, path, tmp_path / CLEAN)
     assert report_of(out)["thresholds"][0]["achieved"] == []
-    assert "no result was made with this threshold" in page_of(out)
+    page = html.unescape(page_of(out))
+    assert "no result was made with t.json (entropy >= .400)." in page
+    assert "test was made with a bare value: entropy >= .400." in page
+
+
+def test_a_result_of_another_threshold_is_named_with_that_threshold(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    run = json.loads((results / CLEAN).read_text())["run"]
+    path = write_threshold(tmp_path / "other.json", run, value=0.31)
+    out = report_on_threshold(predicted, path, results / CLEAN)
+    text = line_of(report_of(out), "Operating point")["text"]
+    assert "no result was made with other.json (entropy >= .310)." in text
+    made_with = "entropy >= .400, for flagged-pixels of at most .200."
+    assert f"test was made with another threshold: {made_with}" in text
+    assert "To measure it: segunc evaluate --maps MAPS --anomaly-labels MASKS --flag" in text
 
 
 def flagged_share(predicted: Job) -> float:
