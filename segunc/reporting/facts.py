@@ -22,6 +22,7 @@ from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import KINDS
 from segunc.posteriors.model import model_files
+from segunc.reporting.failures import Failures
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown
 from segunc.training.config import HISTORY, recorded_commands, recorded_data
@@ -45,12 +46,12 @@ _MACHINE = (
 """Keys of records that say something of the machine, or nothing to a reader."""
 
 
-def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
+def facts_of(inputs: Inputs, found: Failures) -> Facts:
     """Return what is known of a model.
 
     Args:
         inputs: what the report is made of.
-        pictures: of failures, see :func:`segunc.reporting.failures.failures`.
+        found: the failures, see :func:`segunc.reporting.failures.failures`.
 
     Returns:
         Plain values for ``report.json``; ``gaps`` names the sections without data.
@@ -82,7 +83,8 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "latency": [_without_command(record) for record in inputs.latency],
         "thresholds": thresholds,
         "monitor": _monitor(inputs.monitor) if inputs.monitor else None,
-        "failures": list(pictures),
+        "failures": found.pictures,
+        "failures_searched": found.searched,
         "settings": _settings(inputs),
         "files": _hashes(inputs),
         "unsealed": inputs.unsealed,
@@ -175,7 +177,7 @@ def _gaps(facts: Row) -> list[str]:
         "residual risk": any(_has_objects(result) for result in results),
         "shift": facts["shift"],
         "slices": any(result["content"]["counts"].get("groups") for result in results),
-        "failures": facts["failures"],
+        "failures": facts["failures_searched"],
         "latency": facts["latency"],
         "reviewers": any("verdicts" in result["content"] for result in results),
         "operation": _was_watched(facts["monitor"]),
