@@ -20,6 +20,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from segunc.core.errors import InputError, one_line
 from segunc.networks.network import SegmentationNetwork, channels_of
+from segunc.networks.weights_packages import weights_hint
 
 # Exactly these classes are folded: a class derived from them may do anything. timm's has dropout
 # and an activation after the affine map.
@@ -74,7 +75,7 @@ class SecondEncoder(nn.Module):
         except Exception as error:  # the hub's client and its HTTP library have no common exception
             raise InputError(
                 f"weights of {name} cannot be downloaded ({one_line(error)})",
-                hint="--features.weights FILE",
+                hint=weights_hint(name, "--features.weights") or "--features.weights FILE",
             ) from error
 
     @property

@@ -21,6 +21,7 @@ from segunc.core.bounds import PositiveFloat
 from segunc.core.errors import InputError
 from segunc.core.files import is_whole_record, plain_record, read_json, unlinked, write_record
 from segunc.core.removal import Ledger, remove_result
+from segunc.core.version import now
 from segunc.networks.model_folder import POSTERIOR
 from segunc.posteriors import model as stored
 from segunc.posteriors.fit_run import FitRun
@@ -36,7 +37,7 @@ from segunc.sampling.branches import (
     branches_of,
     least_draws,
 )
-from segunc.training.config import DATA, HISTORY, now
+from segunc.training.config import DATA, HISTORY
 
 # With their mirror images, four draws for the price of three passes (docs/results.md).
 SCALES = (1.0, 0.75)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -24,6 +23,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_bytes, read_record
 from segunc.networks.smp import load_encoder_weights
 from segunc.networks.weights import COUNTER
+from segunc.networks.weights_packages import file_in_package
 
 FOLDER = Path(__file__).parent / "packaged"
 RECORD = "road_bank.json"
@@ -167,9 +167,4 @@ def _installed_weights() -> str | None:
     """Return the file of weights in :data:`WEIGHTS_PACKAGE`, found without running its code; None
     where it is not installed.
     """
-    module, pattern = WEIGHTS_FILES
-    spec = find_spec(module)
-    for folder in (spec and spec.submodule_search_locations) or ():
-        for path in sorted(Path(folder).glob(pattern)):
-            return str(path)
-    return None
+    return file_in_package(*WEIGHTS_FILES)

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -182,8 +182,24 @@ def _check_words(arguments: argparse.Namespace, further_words: Sequence[str]) ->
     Training verbs hand them to their configuration, as --KEY.SUBKEY VALUE pairs.
     """
     if further_words and arguments.verb not in TRAINING:
-        near = nearest(further_words[0], arguments.parser._option_string_actions)
+        name = further_words[0].partition("=")[0]
+        near = _meant(name, arguments.parser._option_string_actions)
         arguments.parser.error(f"unrecognised arguments: {' '.join(further_words)}{near}")
+
+
+OTHER_NAMES = {"--end": "--duration", "--threshold": "--flag"}
+"""Options of some verbs, and what other verbs call the same thing. Their names are not alike, so
+:func:`segunc.core.errors.nearest` would not find them."""
+
+
+def _meant(name: str, options: Collection[str]) -> str:
+    """Return a question after the option of a verb that an unknown one is likely to mean; empty if
+    there is none.
+    """
+    same = OTHER_NAMES.get(name)
+    if same in options:
+        return f" (did you mean {same}?)"
+    return nearest(name, options)
 
 
 def _quiet_libraries() -> None:

@@ -1,4 +1,5 @@
-"""The version and the commit of this package, which records name so that they can be traced.
+"""The version and the commit of this package and the date, which records name so that they can be
+traced.
 
 One version has many commits while it is written, and two commits may count differently. So a record
 holds both.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -52,6 +54,11 @@ def full_version() -> str:
         return tool_version()
     changed = ".dirty" if commit.endswith(DIRTY) else ""
     return f"{tool_version()}+g{commit[:SHORT_COMMIT]}{changed}"
+
+
+def now() -> str:
+    """Return the moment in UTC, to the second (ISO 8601), as records write it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def release_of(version: str) -> str:

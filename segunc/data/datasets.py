@@ -11,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from segunc.core.errors import InputError
+from segunc.core.places import without_place
 from segunc.core.registry import Registry
 from segunc.data.data_set_table import OWN_ENTRY, own_entry, read_table
 from segunc.data.entries import DatasetEntry
+from segunc.data.masks import WHITE_ANOMALIES
 
 TABLE = Path(__file__).with_name("data_sets.yaml")
 """The table of the package."""
@@ -21,6 +23,36 @@ DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", read_
 """What configurations and commands can name. Another package adds its own
 :class:`DatasetEntry`; a user writes a table of their own, see :func:`dataset_entry`.
 """
+
+
+OWN_FOLDERS = ("folder", WHITE_ANOMALIES)
+"""The entries of the table that stand for a user's own folders: readers do not know their names."""
+
+
+def data_words(
+    name: str | None, split: str | None = None, folder: str = "", values: str = ""
+) -> str:
+    """Return what a reader calls labelled data: ``camvid test``, or of a user's own data
+    ``labels in the folder masks (0 = normal, 255 = anomaly)``.
+
+    Args:
+        name: of the data set, ``mine.yaml:NAME``, or None where none is named.
+        split: of the data set.
+        folder: of the labels, without the place on this machine; empty where it is not known.
+        values: what the values of masks mean.
+    """
+    if name is not None and name not in OWN_FOLDERS:
+        return f"{without_place(name)} {split or ''}".rstrip()
+    if name is None and not folder:
+        return "labelled frames of maps"
+    if not values and name == WHITE_ANOMALIES:
+        values = str(DATASETS[name].anomaly_masks)
+    words = f"labels in the folder {folder}" if folder else "labels in a folder"
+    if values:
+        words += f" ({values})"
+    if split:
+        words += f", split {split}"
+    return words
 
 
 def name_and_folder(text: str) -> tuple[str, str] | None:

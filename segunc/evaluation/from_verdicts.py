@@ -13,7 +13,7 @@ from segunc.evaluation.evaluator import Gatherer, Result
 from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, JudgedTogether
 from segunc.evaluation.parts import LabelledFrame
 from segunc.evaluation.resampling import Resampling
-from segunc.maps.verdicts import Verdict, agreements, by_reviewer
+from segunc.maps.verdicts import Verdict, agreements, by_reviewer, region_agreements
 
 NO_NAME = "no name"  # of a reviewer who gave none
 _JudgedPart = JudgedTogether | JudgedFrames | JudgedRegions
@@ -52,6 +52,7 @@ def evaluate_verdicts(
     gatherer = _gathered(parts, frames, verdicts_of_frame, resampling, unit)
     counts = _frame_counts(frames, verdicts_of_frame)
     counts["agreement"] = [asdict(pair) for pair in agreements(verdicts)]
+    counts["region_agreement"] = [asdict(pair) for pair in region_agreements(verdicts)]
     counts["verdicts"] = reviewer_counts
     counts["resampled_units"] = len(gatherer.units)
     counts["rests_on"] = _rests_on(parts, gatherer)

@@ -317,10 +317,8 @@ def _verdict_tables(result: Result) -> Iterator[Table]:
     """
     counts = result["counts"]
     reviewers = counts["verdicts"]
-    yield Table(
-        _verdict_title(counts),
-        _verdict_rows(result, ("together",), "frames", _kappa(counts["agreement"])),
-    )
+    kappa = _kappa(counts["agreement"])
+    yield Table(_verdict_title(counts), _verdict_rows(result, ("together",), "frames", kappa))
     for name, judged in reviewers.items():
         reviewer = "" if name == NO_NAME else name
         pairs = [pair for pair in counts["agreement"] if reviewer in pair["reviewers"]]
@@ -328,8 +326,26 @@ def _verdict_tables(result: Result) -> Iterator[Table]:
             rows = _verdict_rows(result, ("reviewers", name), "frames", _kappa(pairs))
             yield Table(f"{name}: {_frames(judged['frames'])}", rows)
         if judged["regions"]:
-            rows = _verdict_rows(result, ("reviewers", name, "regions"), "regions", NULL)
-            yield Table(f"{name}: regions, {judged['regions']} in number", rows)
+            # A result of an earlier version compares no regions.
+            compared = [
+                pair
+                for pair in counts.get("region_agreement", ())
+                if pair["regions"] and reviewer in pair["reviewers"]
+            ]
+            section = ("reviewers", name, "regions")
+            rows = _verdict_rows(result, section, "regions", _kappa(compared))
+            title = f"{name}: regions, {judged['regions']} in number"
+            yield Table(f"{title}{_shared_regions(reviewer, compared)}", rows)
+
+
+def _shared_regions(reviewer: str, pairs: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many regions of a reviewer each other one judged, too: kappa is of these."""
+    words = []
+    for pair in pairs:
+        (other,) = [name for name in pair["reviewers"] if name != reviewer]
+        same = " with the same verdict throughout" if pair["kappa"] is None else ""
+        words.append(f"{pair['regions']} also judged by {other or NO_NAME}{same}")
+    return f"; {', '.join(words)}" if words else ""
 
 
 def _verdict_title(counts: Mapping[str, Any]) -> str:
@@ -347,16 +363,19 @@ def _verdict_title(counts: Mapping[str, Any]) -> str:
 
 
 def _verdict_rows(
-    result: Result, section_path: tuple[str, ...], unit: str, kappa: str
+    result: Result, section_path: tuple[str, ...], unit: str, kappa: str | None
 ) -> list[list[str]]:
     """Return the rows of one table of verdicts.
 
-    A number on which reviewers disagree has two rows, its bounds.
+    A number on which reviewers disagree has two rows, its bounds. Where no two reviewers can be
+    compared, ``kappa`` is None and there is no column of it.
     """
     section = reduce(getitem, section_path, result["verdicts"])
     names: list[tuple[str, ...]] = [(key,) for key in _VERDICTS if key in section]
     names += [("share", kind) for kind in section.get("share", {})]
-    rows = [["number", "value", unit, "kappa"]]
+    rows = [["number", "value", unit]]
+    if kappa is not None:
+        rows[0].append("kappa")
     for name in names:
         dotted = ".".join(("verdicts", *section_path, *name))
         fewest, most = result["counts"]["rests_on"].get(dotted, (0, 0))
@@ -368,12 +387,17 @@ def _verdict_rows(
         for row_title, path in shown.items():
             value = reduce(getitem, path, section)
             cell = _cell(result, value, ".".join(("verdicts", *section_path, *path)))
-            rows.append([row_title, cell, units, kappa])
+            rows.append([row_title, cell, units])
+            if kappa is not None:
+                rows[-1].append(kappa)
     return rows
 
 
-def _kappa(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """Return Cohen's kappa of pairs of reviewers: the smallest and the largest of several."""
+def _kappa(pairs: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return Cohen's kappa of pairs of reviewers: the smallest and the largest of several; None
+    where there is no pair."""
+    if not pairs:
+        return None
     values = sorted(pair["kappa"] for pair in pairs if pair["kappa"] is not None)
     if not values:
         return NULL

@@ -8,6 +8,7 @@ belong in every view.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,24 @@ class WrittenRecording:
         return failed_frames(self.failed, "are not in the recording")
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """How large a recording will be.
+
+    Scores are stored as they are, float16 without compression, because the viewer shows the value
+    under the pointer. So all frames of one size take nearly the same number of bytes.
+
+    Attributes:
+        size: expected size of the file in bytes, from the size of its first frame.
+        frames: number of frames that go into it.
+        scores: number of scores of each frame.
+    """
+
+    size: int
+    frames: int
+    scores: int
+
+
 def import_rerun() -> Any:
     """Return Rerun's library.
 
@@ -100,6 +119,7 @@ def write_recording(  # noqa: PLR0913  each is an option of `segunc overlay`
     labels: labelled.LabelSources = NO_LABELS,
     on_frame: Callable[[int, int], None] = lambda done, total: None,
     *,
+    on_size: Callable[[Forecast], None] = lambda forecast: None,
     score: Sequence[str] | None = None,
     frames: Sequence[str] | None = None,
     images: str | None = None,
@@ -116,6 +136,8 @@ def write_recording(  # noqa: PLR0913  each is an option of `segunc overlay`
         out: the output folder.
         labels: where the labels of frames come from.
         on_frame: is called with the number of frames done and their total.
+        on_size: is called once, after the first frame that could be written, with the size that the
+            file will have.
         flag: score -> threshold from which on pixels belong to a flagged region, in place of that
             which the maps record.
 
@@ -146,6 +168,7 @@ def write_recording(  # noqa: PLR0913  each is an option of `segunc overlay`
         recording.set_log_tick_enabled(False)
         recording.save(file.name)
         writer.describe(recording)
+        described = _size_so_far(recording, file.name)
         for place, (name, image, _) in enumerate(labelled.with_images(names, source)):
             try:
                 writer.write(recording, place, name, image, times[place])
@@ -153,11 +176,21 @@ def write_recording(  # noqa: PLR0913  each is an option of `segunc overlay`
                 written.failed[name] = str(error)
             else:
                 written.frames += 1
+                if written.frames == 1:
+                    of_frame = _size_so_far(recording, file.name) - described
+                    size = described + of_frame * len(names)
+                    on_size(Forecast(size, len(names), len(scores)))
             on_frame(place + 1, len(names))
         recording.disconnect()
         if not written.frames:
             raise PartialFailure(written.failure)
     return written
+
+
+def _size_so_far(recording: rerun.RecordingStream, path: str) -> int:
+    """Return the bytes of the file, once all that was logged is in it."""
+    recording.flush()
+    return os.path.getsize(path)
 
 
 @dataclass(frozen=True)

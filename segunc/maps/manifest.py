@@ -14,7 +14,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside, parse_json, read_bytes, read_json
-from segunc.core.version import tool_commit, tool_version
+from segunc.core.version import now, tool_commit, tool_version
 from segunc.maps.shards import MANIFEST_NAME, REPAIR, find_log, joined_state, unseal
 from segunc.scores import SCORES
 
@@ -103,6 +103,7 @@ def build_manifest(  # noqa: PLR0913  each is a section of the manifest
         "environment": environment(),
         "device": device,
         "command": command,
+        "date": now(),
         "run": dict(run),
         "model": dict(model or {}),
         "source": dict(source or {}),

@@ -5,7 +5,7 @@ counted and compared.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
@@ -260,26 +260,104 @@ def agreements(verdicts: Sequence[Verdict]) -> list[Agreement]:
         first = opinions[reviewers[0]]
         second = opinions[reviewers[1]]
         frames = first.keys() & second.keys()
-        if not frames:
-            compared.append(Agreement(reviewers, frames=0, agreed=0.0, kappa=None))
-            continue
-        agreed = sum(first[frame] == second[frame] for frame in frames) / len(frames)
-        by_first = Counter(first[frame] for frame in frames)
-        by_second = Counter(second[frame] for frame in frames)
-        chance = sum(by_first[kind] * by_second[kind] for kind in by_first) / len(frames) ** 2
-        kappa = None if chance == 1 else (agreed - chance) / (1 - chance)
+        agreed, kappa = _agreement([(first[frame], second[frame]) for frame in frames])
         compared.append(Agreement(reviewers, len(frames), agreed, kappa))
     return compared
 
 
+def _agreement(pairs: Sequence[tuple[str, str]]) -> tuple[float, float | None]:
+    """Return the share of pairs of verdicts that are equal, and Cohen's kappa of them."""
+    if not pairs:
+        return 0.0, None
+    agreed = sum(first == second for first, second in pairs) / len(pairs)
+    by_first = Counter(first for first, _ in pairs)
+    by_second = Counter(second for _, second in pairs)
+    chance = sum(by_first[kind] * by_second[kind] for kind in by_first) / len(pairs) ** 2
+    kappa = None if chance == 1 else (agreed - chance) / (1 - chance)
+    return agreed, kappa
+
+
+SAME_REGION = 0.5
+"""Two boxes of one frame and score are the same region from this overlap on (intersection over
+union), here as on the review page: reviewers who set other thresholds see other outlines of one
+thing."""
+
+
+@dataclass(frozen=True)
+class RegionAgreement:
+    """How far two reviewers agree on the regions that both judged."""
+
+    reviewers: tuple[str, str]  # their names
+    regions: int
+    agreed: float  # share of the regions, 0 where there is none
+    kappa: float | None  # None where both gave one verdict throughout, or judged no region both
+
+
+def region_agreements(verdicts: Sequence[Verdict]) -> list[RegionAgreement]:
+    """Compare each two reviewers on the regions that both judged, see :data:`SAME_REGION`.
+
+    A region of one reviewer is compared with one of the other at most. Of several, those that
+    overlap most belong together. Kappa is that of :func:`agreements`.
+    """
+    judged: dict[str, dict[tuple[str, str | None], list[Verdict]]] = {}
+    for verdict in verdicts:
+        if verdict.region is not None and verdict.verdict:
+            of_reviewer = judged.setdefault(verdict.reviewer, {})
+            of_reviewer.setdefault((verdict.frame, verdict.region.score), []).append(verdict)
+    compared = []
+    for reviewers in combinations(judged, 2):
+        first = judged[reviewers[0]]
+        second = judged[reviewers[1]]
+        pairs: list[tuple[str, str]] = []
+        for place in first.keys() & second.keys():
+            pairs.extend(_same_regions(first[place], second[place]))
+        agreed, kappa = _agreement(pairs)
+        compared.append(RegionAgreement(reviewers, len(pairs), agreed, kappa))
+    return compared
+
+
+def _same_regions(first: Sequence[Verdict], second: Sequence[Verdict]) -> Iterator[tuple[str, str]]:
+    """Yield the verdicts of two reviewers on each region of one frame and score that both
+    judged."""
+    overlaps = []
+    for row, own in enumerate(first):
+        for column, other in enumerate(second):
+            overlap = _overlap(own.region, other.region)
+            if overlap >= SAME_REGION:
+                overlaps.append((-overlap, row, column))
+    taken_rows = set()
+    taken_columns = set()
+    for _, row, column in sorted(overlaps):
+        if row not in taken_rows and column not in taken_columns:
+            taken_rows.add(row)
+            taken_columns.add(column)
+            yield first[row].verdict, second[column].verdict
+
+
+def _overlap(first: JudgedRegion | None, second: JudgedRegion | None) -> float:
+    """Return the intersection over union of two boxes."""
+    if first is None or second is None:
+        return 0.0
+    left, top, width, height = first.box
+    other_left, other_top, other_width, other_height = second.box
+    across = min(left + width, other_left + other_width) - max(left, other_left)
+    down = min(top + height, other_top + other_height) - max(top, other_top)
+    both = max(across, 0) * max(down, 0)
+    either = width * height + other_width * other_height - both
+    return both / either if either else 0.0
+
+
 def agreement_table(verdicts: Sequence[Verdict]) -> str:
-    """Say how far each two reviewers agree, a line each; a dash where there is no kappa."""
-    lines = []
-    for pair in agreements(verdicts):
-        kappa = "–" if pair.kappa is None else f"{pair.kappa:.2f}"
-        names = " and ".join(visible(name or "no name") for name in pair.reviewers)
-        lines.append(
-            f"{names}, {pair.frames} frames judged by both: "
-            f"{pair.agreed:.1%} agree, Cohen's kappa {kappa}"
-        )
+    """Say how far each two reviewers agree on frames, and on regions where both judged some, a line
+    each; a dash where there is no kappa."""
+    frames = agreements(verdicts)
+    regions = [pair for pair in region_agreements(verdicts) if pair.regions]
+    lines = [_agreement_line(pair, f"{pair.frames} frames") for pair in frames]
+    lines += [_agreement_line(pair, f"{pair.regions} regions") for pair in regions]
     return "\n\n".join(lines)
+
+
+def _agreement_line(pair: Agreement | RegionAgreement, units: str) -> str:
+    kappa = "–" if pair.kappa is None else f"{pair.kappa:.2f}"
+    names = " and ".join(visible(name or "no name") for name in pair.reviewers)
+    return f"{names}, {units} judged by both: {pair.agreed:.1%} agree, Cohen's kappa {kappa}"

@@ -23,6 +23,7 @@ from segunc.networks.description import (
 from segunc.networks.efficientnet_names import in_names_of_timm
 from segunc.networks.import_sources import Found, Wishes
 from segunc.networks.weights import load_foreign, read_state
+from segunc.networks.weights_packages import weights_hint
 
 Numbers = tuple[float, ...]
 CHANNELS = "in_channels"
@@ -226,7 +227,11 @@ def load_encoder_weights(
         raise InputError(message, hint="or name a file") from error
     except Exception as error:  # the hub's client, its HTTP library and timm have none in common
         message = f"encoder weights '{weights}' of {name} cannot be downloaded ({one_line(error)})"
-        hint = "--network.encoder_weights FILE, of smp, timm or torchvision, or none"
+        setting = "--network.encoder_weights"
+        known = weights_hint(name, setting)
+        hint = f"{setting} FILE, of smp, timm or torchvision, or none"
+        if known:
+            hint = f"{known}; or {setting} none"
         raise InputError(message, hint=hint) from error
     return []
 

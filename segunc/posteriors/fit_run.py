@@ -9,8 +9,9 @@ from typing import Any, Generic, cast
 import torch
 
 from segunc.core.errors import InputError
+from segunc.core.version import now
 from segunc.posteriors.model import Attachment, Model, configuration_documents
-from segunc.training.config import DATA, FinetuneConfig, FitConfig, S, now
+from segunc.training.config import DATA, FinetuneConfig, FitConfig, S
 from segunc.training.fit_data import DataSource
 
 Say = Callable[[str], None]  # receives a line for each step of a fit

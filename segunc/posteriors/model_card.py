@@ -15,6 +15,7 @@ from segunc.core.errors import InputError, nearest, shortened
 from segunc.core.files import file_sha256, is_record, read_json, read_text
 from segunc.core.places import without_place
 from segunc.core.version import tool_version
+from segunc.data.datasets import data_words
 from segunc.decisions.states import STATES
 from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS
@@ -263,10 +264,12 @@ def _training_data(folder: Path, network: NetworkDescription) -> str:
     name = recorded.get("dataset") or network.provenance.get("dataset")
     if not name:
         return "not recorded"
+    root = recorded.get("root") if recorded.get("dataset") == name else None
+    name = data_words(name, folder=without_place(str(root)) if root else "")
     # An imported network has no record of its training: here it was only converted with these data.
     if recorded.get("validation") and "epochs" in network.provenance:
         return f"{name}; its epoch was chosen on the split {recorded['validation']}"
-    return str(name)
+    return name
 
 
 def _licence(header: Mapping[str, Any]) -> str:

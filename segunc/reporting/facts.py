@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.files import file_sha256, flat
-from segunc.core.places import shown_command
-from segunc.core.version import full_version, tool_commit, tool_version
+from segunc.core.places import shown_command, without_place
+from segunc.core.version import full_version, now, tool_commit, tool_version
+from segunc.data.datasets import data_words
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.resampling import EvaluationResult
@@ -21,9 +22,10 @@ from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import KINDS
 from segunc.posteriors.model import model_files
+from segunc.reporting.failures import Failures
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown
-from segunc.training.config import HISTORY, now, recorded_commands, recorded_data
+from segunc.training.config import HISTORY, recorded_commands, recorded_data
 
 KIND = "segunc report"
 VERSION = 2
@@ -44,22 +46,25 @@ _MACHINE = (
 """Keys of records that say something of the machine, or nothing to a reader."""
 
 
-def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
+def facts_of(inputs: Inputs, found: Failures) -> Facts:
     """Return what is known of a model.
 
     Args:
         inputs: what the report is made of.
-        pictures: of failures, see :func:`segunc.reporting.failures.failures`.
+        found: the failures, see :func:`segunc.reporting.failures.failures`.
 
     Returns:
         Plain values for ``report.json``; ``gaps`` names the sections without data.
     """
-    trained = _plain(recorded_data(inputs.folder) or {})
+    recorded = recorded_data(inputs.folder) or {}
+    trained = _plain(recorded)
     results = [_result(inputs, run, trained) for run in inputs.results]
     thresholds = []
     for name, threshold in inputs.thresholds.items():
         achieved = _worst_first(_achieved(results, threshold))
-        thresholds.append({**asdict(threshold), "file": name, "achieved": achieved})
+        others = list(_made_with_others(results, threshold))
+        made = {"file": name, "achieved": achieved, "others": others}
+        thresholds.append({**asdict(threshold), **made})
     domain = _domain(inputs, results)
     facts: Facts = {
         "kind": KIND,
@@ -69,7 +74,7 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "name": inputs.name,
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
-        "trained": trained,
+        "trained": _with_data_words(trained, recorded),
         "imported": not _TRAINED & inputs.model.network.description.provenance.keys(),
         "splits_changed": _splits_changed(inputs),
         "domain": domain,
@@ -78,7 +83,8 @@ def facts_of(inputs: Inputs, pictures: Sequence[Mapping[str, str]]) -> Facts:
         "latency": [_without_command(record) for record in inputs.latency],
         "thresholds": thresholds,
         "monitor": _monitor(inputs.monitor) if inputs.monitor else None,
-        "failures": list(pictures),
+        "failures": found.pictures,
+        "failures_searched": found.searched,
         "settings": _settings(inputs),
         "files": _hashes(inputs),
         "unsealed": inputs.unsealed,
@@ -124,6 +130,27 @@ def _settings_words(run: Row) -> dict[str, str]:
     }
 
 
+def _with_data_words(values: Row, recorded: Row) -> Facts:
+    """Return a record whose ``dataset`` is in words.
+
+    Args:
+        values: the record.
+        recorded: the data of the training, whose folder is that of the record if both have one
+            data set.
+    """
+    if not values.get("dataset"):
+        return dict(values)
+    return {**values, "dataset": _trained_words(values, recorded)}
+
+
+def _trained_words(values: Row, recorded: Row, split: str | None = None) -> str:
+    """Return the data of a record in words, see :func:`_with_data_words`."""
+    folder = ""
+    if values.get("dataset") == recorded.get("dataset") and recorded.get("root"):
+        folder = without_place(str(recorded["root"]))
+    return data_words(values["dataset"], split, folder)
+
+
 def _plain(values: Row) -> Facts:
     """Return a record without what says something of the machine or nothing at all."""
     return {
@@ -150,7 +177,7 @@ def _gaps(facts: Row) -> list[str]:
         "residual risk": any(_has_objects(result) for result in results),
         "shift": facts["shift"],
         "slices": any(result["content"]["counts"].get("groups") for result in results),
-        "failures": facts["failures"],
+        "failures": facts["failures_searched"],
         "latency": facts["latency"],
         "reviewers": any("verdicts" in result["content"] for result in results),
         "operation": _was_watched(facts["monitor"]),
@@ -195,6 +222,7 @@ def _hashes(inputs: Inputs) -> dict[str, str]:
 
 def _model(inputs: Inputs) -> Facts:
     model = inputs.model
+    recorded = recorded_data(inputs.folder) or {}
     network = model.network.description
     members = model.posterior.members
     records = {}
@@ -203,7 +231,7 @@ def _model(inputs: Inputs) -> Facts:
         ("posterior", model.record.get("provenance")),
     ):
         if record:
-            records[name] = _plain(record)
+            records[name] = _with_data_words(_plain(record), recorded)
     sets = model.attachments.get("class_sets")
     return {
         "network": f"{network.architecture} {network.encoder}".strip(),
@@ -213,17 +241,17 @@ def _model(inputs: Inputs) -> Facts:
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
         "made": flat(records),
-        "fitted": [_fitted_words(*item) for item in model.attachments.items()],
+        "fitted": [_fitted_words(*item, recorded) for item in model.attachments.items()],
         "sets": sets and f"{sets.promise} {sets.condition}",
     }
 
 
-def _fitted_words(name: str, attachment: Any) -> str:
+def _fitted_words(name: str, attachment: Any, recorded: Row) -> str:
     """Return what was fitted on a model, with its data as far as they are recorded."""
     made: Row = getattr(attachment, "fitted_on", {})
     if not made.get("dataset"):
         return name
-    return f"{name} (on {made['dataset']} {made.get('split') or ''}".rstrip() + ")"
+    return f"{name} (on {_trained_words(made, recorded, made.get('split'))})"
 
 
 @dataclass
@@ -382,10 +410,15 @@ def _score_of(inputs: Inputs, content: Row) -> str:
 
 
 def _data_words(record: Row) -> str:
-    words = [record.get("dataset"), record.get("split")]
+    words = data_words(
+        record.get("dataset"),
+        record.get("split"),
+        record.get("labels_in", ""),
+        record.get("mask_values", ""),
+    )
     if record.get("corruption"):
-        words.append(f"under {record['corruption']}")
-    return " ".join(word for word in words if word) or "labelled frames of maps"
+        words += f" under {record['corruption']}"
+    return words
 
 
 def _frames_words(number: int, role: str, calibrated: int) -> str:
@@ -456,6 +489,23 @@ def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterat
                 "shifted": "corruption" in result["content"]["run"],
                 "same_input": result["content"]["run"].get("calibration_input", False),
                 "flagged": row,
+            }
+
+
+def _made_with_others(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterator[Facts]:
+    """Yield each threshold that results were made with in the place of a promised one: the name of
+    the result, the score, the value, and ``control`` and ``level`` of a promise, else None.
+    """
+    for result in results:
+        if _flagged_with(result, promised) is not None:
+            continue
+        for score, row in result["content"].get("flagged", {}).items():
+            yield {
+                "name": result["name"],
+                "score": score,
+                "value": row["threshold"],
+                "control": row.get("control") if row.get("promise") else None,
+                "level": row.get("level"),
             }
 
 
@@ -542,15 +592,18 @@ def _commands(inputs: Inputs) -> Iterator[Facts]:
     """
     yield from _model_commands(inputs.folder)
     for reader in inputs.maps:
-        yield _command(inputs.maps_name(reader), (reader.manifest or {}).get("command"))
+        manifest = reader.manifest or {}
+        yield _command(inputs.maps_name(reader), manifest.get("command"), manifest.get("date"))
     for name, threshold in inputs.thresholds.items():
         yield _command(name, threshold.command, threshold.date)
     for run in inputs.results:
-        yield _command(run.path.name, run.content["run"].get("command"))
+        record = run.content["run"]
+        yield _command(run.path.name, record.get("command"), record.get("date"))
     if inputs.monitor:
-        yield _command(str(inputs.monitor["kind"]), inputs.monitor.get("command"))
+        state = inputs.monitor
+        yield _command(str(state["kind"]), state.get("command"), state.get("date"))
     for record in inputs.latency:
-        yield _command(str(record["kind"]), record.get("command"))
+        yield _command(str(record["kind"]), record.get("command"), record.get("date"))
 
 
 def _model_commands(model: Path) -> Iterator[Facts]:

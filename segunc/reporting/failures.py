@@ -44,6 +44,20 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Failures:
+    """The worst failures of maps.
+
+    Attributes:
+        pictures: ``title``, ``line`` and ``jpeg`` in base64 of each picture.
+        searched: number of labelled frames in which failures were looked for. Without pictures, 0
+            means that nothing was measured, and any other number that nothing was found.
+    """
+
+    pictures: list[dict[str, str]]
+    searched: int
+
+
+@dataclass(frozen=True)
 class OperatingPoint:
     """What is flagged of maps, and which labelled objects count."""
 
@@ -54,7 +68,7 @@ class OperatingPoint:
 
 def failures(
     inputs: Inputs, labels: labelled.LabelSources, notes: list[str] | None = None
-) -> list[dict[str, str]]:
+) -> Failures:
     """Draw the worst failures of each kind; none of maps without labels.
 
     A pixel is flagged from the value of a threshold of its score on, else from the one that the
@@ -67,10 +81,11 @@ def failures(
         notes: gets a line for each maps folder whose frames have no label.
 
     Returns:
-        ``title``, ``line`` and ``jpeg`` in base64 of each picture.
+        The pictures, and in how many frames failures were looked for.
     """
     if not (labels.anomaly_labels or labels.labels):
-        return []
+        return Failures([], 0)
+    searched = 0
     pictures: list[dict[str, str]] = []
     for reader in inputs.maps:
         point = _operating_point(inputs, reader)
@@ -85,9 +100,10 @@ def failures(
         candidates: list[Failure] = []
         for name in _test_frames(inputs, reader, files, point.score):
             candidates.extend(_of_frame(reader, files, name, point))
+            searched += 1
         worst = _worst(candidates, most=max(EACH // len(inputs.maps), 1))
         pictures += _pictures(reader, point.score, worst)
-    return pictures[: 3 * EACH]
+    return Failures(pictures[: 3 * EACH], searched)
 
 
 def _operating_point(inputs: Inputs, reader: MapsReader) -> OperatingPoint | None:

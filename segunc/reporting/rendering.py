@@ -14,7 +14,13 @@ from segunc.decisions.states import STATES
 from segunc.evaluation.comparison import NULL, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
-from segunc.reporting.summary_lines import chance, number
+from segunc.reporting.summary_lines import (
+    agreement_sentences,
+    chance,
+    measuring,
+    not_measured,
+    number,
+)
 from segunc.scores import title_of
 from segunc.training.config import read_config
 
@@ -48,7 +54,14 @@ def _template(name: str) -> Template:
     environment.filters["number"] = _number
     environment.filters["title"] = title_of
     environment.filters["lowest_first"] = _lowest_first
-    return environment.get_template(name, globals={"of": number, "chance": chance})
+    names = {
+        "of": number,
+        "chance": chance,
+        "agreement": agreement_sentences,
+        "not_measured": not_measured,
+        "measuring": measuring,
+    }
+    return environment.get_template(name, globals=names)
 
 
 def _lowest_first(ious: Mapping[str, float | None]) -> Iterable[str]:

@@ -159,9 +159,36 @@ def _operating_points(facts: Row) -> Iterator[Line]:
         sentences = [threshold["promise"]]
         sentences += [_achieved(row, threshold["control"]) for row in achieved]
         if not achieved:
-            sentences.append("Not measured on other frames.")
+            sentences += [*not_measured(threshold), f"To measure it: {measuring(threshold)}."]
         sentences.append(threshold["condition"])
         yield _line("Operating point", _state_of(achieved), *sentences)
+
+
+def not_measured(threshold: Row) -> list[str]:
+    """Return why nothing is known of a threshold on other frames than those of its calibration: no
+    result was made with it, and with which ones results were made instead.
+    """
+    operating_point = f"{threshold['score']} >= {format_number(threshold['value'])}"
+    sentences = [
+        "Not measured on other frames: no result was made with "
+        f"{threshold['file']} ({operating_point})."
+    ]
+    for other in threshold.get("others", ()):
+        value = f"{other['score']} >= {format_number(other['value'])}"
+        if other["control"]:
+            risk = f"{other['control']} of at most {format_number(other['level'])}"
+            sentences.append(
+                f"{other['name']} was made with another threshold: {value}, for {risk}."
+            )
+        else:
+            sentences.append(f"{other['name']} was made with a bare value: {value}.")
+    return sentences
+
+
+def measuring(threshold: Row) -> str:
+    """Return the command that measures a threshold on other frames."""
+    flag = threshold["file"]
+    return f"segunc evaluate --maps MAPS --anomaly-labels MASKS --flag {flag} --out metrics.json"
 
 
 def _edits(facts: Row) -> Iterator[Line]:
@@ -252,7 +279,7 @@ def _training_data(facts: Row) -> Line:
             "Training data",
             OPEN,
             "segunc did not train the network, so nothing records what it was trained on.",
-            f"What was fitted on it here saw the data set {trained.get('dataset')}.",
+            f"What was fitted on it here saw {trained.get('dataset')}.",
         )
     text = f"Trained on {trained.get('dataset')}"
     if trained.get("validation"):
@@ -295,10 +322,21 @@ def _judged(counts: Row) -> Iterator[str]:
         frames += f"; reviewers disagree on {counts['disagreed_frames']}"
         frames += f" of {several} that two or more judged"
     yield f"{frames}."
-    for pair in counts.get("agreement", ()):
-        who = _listed([name or "no name" for name in pair["reviewers"]])
-        kappa = "has no value" if pair["kappa"] is None else f"is {pair['kappa']:.2f}"
-        yield f"Cohen's kappa of {who} {kappa}, over {pair['frames']} frames."
+    yield from agreement_sentences(counts)
+
+
+def agreement_sentences(counts: Row) -> Iterator[str]:
+    """Yield how far each two reviewers agree on the frames and on the regions that both judged."""
+    for key, unit in (("agreement", "frames"), ("region_agreement", "regions")):
+        for pair in counts.get(key, ()):
+            who = _listed([name or "no name" for name in pair["reviewers"]])
+            both = f"{pair[unit]} {unit} that both judged"
+            if not pair[unit]:
+                yield f"{who} judged none of the same {unit}."
+            elif pair["kappa"] is None:
+                yield f"{who} gave the same verdict on all {both}, so Cohen's kappa has no value."
+            else:
+                yield f"Cohen's kappa of {who} is {pair['kappa']:.2f}, over {both}."
 
 
 def _operation(facts: Row) -> Line:

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
@@ -36,7 +35,7 @@ from segunc.core.files import (
     write_file,
     write_json,
 )
-from segunc.core.version import full_version
+from segunc.core.version import full_version, now
 from segunc.core.yaml_text import parse_yaml
 from segunc.data.data_set_table import OWN_ENTRY
 from segunc.training.losses import Schedule
@@ -586,11 +585,6 @@ def dump_config(content: Mapping[str, Any]) -> str:
     """Return a configuration as YAML that :func:`read_config` reads."""
     text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
-
-
-def now() -> str:
-    """Return the moment, to the second, for records."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def environment(precision: object) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_result
+from segunc.core.places import without_place
 from segunc.core.removal import check_result, remove_result
 from segunc.core.results import VerbResult
-from segunc.core.urls import local_folder
-from segunc.core.version import full_version
+from segunc.core.urls import is_url, local_folder, shown_url
+from segunc.core.version import full_version, now
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
@@ -160,10 +161,21 @@ class _Data:
     listed: Path | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return what a result records of the choice of frames."""
-        if self.listed is None:
-            return self.frames.record()
-        return {**self.frames.record(), "frames_sha256": file_sha256(self.listed)}
+        """Return what a result records of the choice of frames, and of the folders of the labels,
+        which are named without their place on this machine."""
+        record = self.frames.record()
+        options = self.options
+        named = (options.labels, options.anomaly_labels, options.root)
+        folders = []
+        for folder in named:
+            if folder:
+                text = str(folder)
+                folders.append(shown_url(text) if is_url(text) else without_place(text))
+        if folders:
+            record["labels_in"] = " and ".join(folders)
+        if self.listed is not None:
+            record["frames_sha256"] = file_sha256(self.listed)
+        return record
 
 
 @dataclass(frozen=True)
@@ -250,7 +262,7 @@ def _measure(data: _Data, measures: Measures) -> _Measured:
 
 def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[str, Any]:
     """Return what every result records of how it was made."""
-    run: dict[str, Any] = {"segunc": full_version(), "command": command}
+    run: dict[str, Any] = {"segunc": full_version(), "date": now(), "command": command}
     if not options.verdicts:
         run["smallest_object"] = measures.smallest_object
     if measures.flag:
@@ -522,6 +534,8 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
         run["dataset"] = data.entry.name
         if options.root:
             run["split"] = options.split
+    if labels.anomaly_labels is not None:
+        run["mask_values"] = str(labels.anomaly_encoding)
     result["run"] = run
     return _Measured(result, evaluator)
 

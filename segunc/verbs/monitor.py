@@ -16,6 +16,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_result
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder, place_of
+from segunc.core.version import now
 from segunc.decisions.guarantee import (
     RISKS,
     GuaranteedThreshold,
@@ -213,6 +214,7 @@ def _state(
         "kind": "segunc monitor",
         "version": 1,
         "command": recorded_command("monitor", options),
+        "date": now(),
         "maps": place_of(local_folder(options.maps)),
         "threshold": {"path": str(source), "sha256": file_sha256(source)},
         "reference": past,

@@ -12,7 +12,7 @@ from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder
 from segunc.decisions.flags import Threshold, read_thresholds
 from segunc.gallery.pictures import PAGE_FORMATS, frame_rate, write_pictures, write_video
-from segunc.gallery.rerun_recording import write_recording
+from segunc.gallery.rerun_recording import Forecast, write_recording
 from segunc.options import OverlayOptions, takes
 from segunc.verbs.evaluate import label_sources
 
@@ -121,6 +121,7 @@ def _record(options: OverlayOptions) -> OverlayResult:
             Path(options.out),
             labels,
             progress.count,
+            on_size=lambda forecast: progress.say(_size_words(forecast)),
             score=options.score,
             frames=options.frames,
             images=options.images,
@@ -129,3 +130,13 @@ def _record(options: OverlayOptions) -> OverlayResult:
         )
     notes = (*labels.notes, *written.notes, *_promises(flag))
     return OverlayResult({}, {}, notes, written.failure, written.path)
+
+
+def _size_words(forecast: Forecast) -> str:
+    """Return a line on the size that a recording will have."""
+    frames = f"{forecast.frames:,} frame{'' if forecast.frames == 1 else 's'}"
+    scores = f"{forecast.scores} score{'' if forecast.scores == 1 else 's'}"
+    return (
+        f"the recording will take about {forecast.size / 1e6:,.0f} MB, for {frames} with {scores}; "
+        "--score A,B takes fewer scores, and --frames fewer frames"
+    )

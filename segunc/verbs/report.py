@@ -65,8 +65,7 @@ def report(options: ReportOptions) -> ReportResult:
     inputs = Inputs(folder, paths_by_option, source)
     labels = label_sources(options)
     unlabelled: list[str] = []
-    pictures = failures(inputs, labels, unlabelled)
-    facts = facts_of(inputs, pictures)
+    facts = facts_of(inputs, failures(inputs, labels, unlabelled))
     write_json(path, facts | {"summary": summary_of(facts)})
     content = read_json(path, "a report")
     sha256 = file_sha256(path)

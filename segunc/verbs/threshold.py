@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from segunc.core.files import write_result
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder
-from segunc.core.version import full_version
+from segunc.core.version import full_version, now
 from segunc.data.labels import IGNORE
 from segunc.decisions.guarantee import (
     MAX_ALARMS,
@@ -706,7 +705,7 @@ def _record(
         settings=settings_of(calibration.run, calibration.score),
         frames=identities,
         command=recorded_command("threshold", options),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        date=now(),
         segunc=full_version(),
         found_share=options.found_share,
         smallest=options.smallest,

@@ -20,6 +20,7 @@ from segunc.baselines import packaged_bank
 from segunc.baselines.packaged_bank import FOLDER, RECORD, TENSORS, PackagedBank, encoder_sha256
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256
+from segunc.networks import weights_packages
 from segunc.posteriors.model import Model
 from tests.verbs.processes import succeed
 from tools import packaged_shares
@@ -224,7 +225,7 @@ def test_weights_are_found_in_an_installed_package_whose_code_does_not_run(
 def test_weights_that_cannot_be_downloaded_have_two_remedies(
     package: PackagedBank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packaged_bank, "find_spec", lambda name: None)
+    monkeypatch.setattr(weights_packages, "find_spec", lambda name: None)
     monkeypatch.setattr("segunc.baselines.feature_extractor.timm.create_model", no_connection)
     with pytest.raises(InputError, match="and the packaged bank needs them") as caught:
         package.open_encoder(None, "--anomaly.encoder_weights")

@@ -57,6 +57,16 @@ def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(
     assert json.loads(capsys.readouterr().out) == line
 
 
+def test_an_option_that_other_verbs_have_is_led_to_the_name_here(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["watch", "--model", "m", "--input", "i", "--flag", "entropy=1"]
+    for given in (["--end", "3"], ["--end=3"]):
+        with pytest.raises(SystemExit):
+            main([*words, *given])
+        assert "(did you mean --duration?)" in capsys.readouterr().err
+
+
 PREDICT = ("predict", "--model", "m", "--input", "i", "--out", "o")
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from segunc.core.errors import InputError
-from segunc.data.datasets import DATASETS, dataset_entry
+from segunc.data.datasets import DATASETS, data_words, dataset_entry
 from segunc.data.entries import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
 from segunc.data.labels import IGNORE, LabelMap, label_map
@@ -483,3 +483,22 @@ def check_bicyclist(samples: list[Sample]) -> None:
         path = sample.label or sample.anomaly
         raw = np.asarray(cv2.imread(str(path), cv2.IMREAD_UNCHANGED))
         assert (10 in raw) == (sample.label is None)
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"name": "camvid", "split": "test"}, "camvid test"),
+        ({"name": "/home/ana/mine.yaml:TOUR"}, "mine.yaml:TOUR"),
+        ({"name": "folder", "folder": "tour"}, "labels in the folder tour"),
+        ({"name": "folder", "split": "test"}, "labels in a folder, split test"),
+        ({"name": "folder-255"}, "labels in a folder (0 = normal, 255 = anomaly)"),
+        (
+            {"name": None, "folder": "masks", "values": "1 = anomaly"},
+            "labels in the folder masks (1 = anomaly)",
+        ),
+        ({"name": None}, "labelled frames of maps"),
+    ],
+)
+def test_data_in_words_name_what_a_reader_knows(named: dict[str, str], words: str) -> None:
+    assert data_words(**named) == words

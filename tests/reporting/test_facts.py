@@ -15,6 +15,7 @@ from segunc.reporting.facts import (
     CALIBRATION,
     TEST,
     VALIDATION,
+    _commands,
     _domain,
     _model_commands,
     _monitor,
@@ -212,3 +213,30 @@ def test_a_monitor_is_reported_without_the_paths_of_this_machine() -> None:
 def test_a_monitor_without_a_reference_reports_none() -> None:
     state = {"frames": 9, "threshold": {"sha256": "f" * 64}, "reference": None}
     assert _monitor(state)["reference"] is None
+
+
+def test_every_file_that_records_a_date_shows_it() -> None:
+    result = SimpleNamespace(
+        path=Path("metrics.json"),
+        content={"run": {"command": "segunc evaluate", "date": "2026-02"}},
+    )
+    reader = SimpleNamespace(
+        folder=Path("maps"), manifest={"command": "segunc predict", "date": "2026-01"}
+    )
+    made_of: Any = SimpleNamespace(
+        folder=Path("model"),
+        maps=[reader],
+        maps_name=lambda reader: reader.folder.name,
+        thresholds={},
+        results=[result],
+        monitor={"kind": "segunc monitor", "command": "segunc monitor", "date": "2026-03"},
+        latency=[{"kind": "segunc latency", "command": "latency", "date": "2026-04"}],
+    )
+    dates = {made["file"]: made["date"] for made in _commands(made_of)}
+    assert dates == {
+        "MODEL": None,
+        "maps": "2026-01",
+        "metrics.json": "2026-02",
+        "segunc monitor": "2026-03",
+        "segunc latency": "2026-04",
+    }

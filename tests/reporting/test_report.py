@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import copy
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -34,7 +35,8 @@ from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import SMALLEST_OBJECT
-from segunc.reporting.failures import OperatingPoint, _operating_point, failures
+from segunc.reporting.facts import _gaps
+from segunc.reporting.failures import Failures, OperatingPoint, _operating_point, failures
 from segunc.reporting.inputs import Domain, _name_among
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
@@ -247,7 +249,22 @@ def test_a_bare_threshold_achieves_no_promise(
     (tmp_path / CLEAN).write_text(json.dumps(content))
     out = report_on_threshold(predicted, path, tmp_path / CLEAN)
     assert report_of(out)["thresholds"][0]["achieved"] == []
-    assert "no result was made with this threshold" in page_of(out)
+    page = html.unescape(page_of(out))
+    assert "no result was made with t.json (entropy >= .400)." in page
+    assert "test was made with a bare value: entropy >= .400." in page
+
+
+def test_a_result_of_another_threshold_is_named_with_that_threshold(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    run = json.loads((results / CLEAN).read_text())["run"]
+    path = write_threshold(tmp_path / "other.json", run, value=0.31)
+    out = report_on_threshold(predicted, path, results / CLEAN)
+    text = line_of(report_of(out), "Operating point")["text"]
+    assert "no result was made with other.json (entropy >= .310)." in text
+    made_with = "entropy >= .400, for flagged-pixels of at most .200."
+    assert f"test was made with another threshold: {made_with}" in text
+    assert "To measure it: segunc evaluate --maps MAPS --anomaly-labels MASKS --flag" in text
 
 
 def flagged_share(predicted: Job) -> float:
@@ -604,7 +621,8 @@ def test_two_reviewers_bound_the_precision(watched: str) -> None:
 
 
 def test_two_reviewers_have_their_kappa(watched: str) -> None:
-    assert "Cohen's kappa .000 over 2 frames" in watched
+    kappa = "Cohen&#39;s kappa of .* is 0\\.00, over 2 frames that both judged\\."
+    assert re.search(kappa, watched)
 
 
 @pytest.fixture(scope="module")
@@ -641,7 +659,7 @@ def frames_of(lines: list[str]) -> set[str]:
 
 
 def test_pictures_of_failures_have_one_size(inputs: Any, sources: LabelSources) -> None:
-    for picture in failures(inputs, sources):
+    for picture in failures(inputs, sources).pictures:
         jpeg = np.frombuffer(base64.b64decode(picture["jpeg"]), np.uint8)
         pixels = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
         assert pixels is not None
@@ -655,7 +673,7 @@ def test_missed_objects_are_those_of_the_labels(inputs: Any, sources: LabelSourc
         flagged[name] = float((reader.read(name, "entropy")[OBJECT] >= 0.5).mean())
     dark = NAMES[1]
     assert [name for name, share in flagged.items() if share < 0.5] == [dark]
-    lines = lines_of(failures(inputs, sources), "Missed.")
+    lines = lines_of(failures(inputs, sources).pictures, "Missed.")
     share = f"of which {flagged[dark]:.0%} are flagged by entropy."
     assert lines[0] == f"{dark}: an object of 120 pixels, {share}"
     assert frames_of(lines) <= {dark, NAMES[2]}  # which has a small dark object, too
@@ -665,7 +683,7 @@ def test_confident_errors_are_the_largest_unflagged_mistakes(
     scene: Scene, inputs: Any, sources: LabelSources
 ) -> None:
     (reader,) = inputs.maps
-    errors = lines_of(failures(inputs, sources), "Confident error.")
+    errors = lines_of(failures(inputs, sources).pictures, "Confident error.")
     assert errors
     for line in errors:
         match = re.match(r"(.*?): ([\d,]+) pixels of \w+ taken for", line)
@@ -682,9 +700,9 @@ def test_confident_errors_are_the_largest_unflagged_mistakes(
 
 def test_frames_of_a_calibration_are_left_out(inputs: Any, sources: LabelSources) -> None:
     (reader,) = inputs.maps
-    before = frames_of([picture["line"] for picture in failures(inputs, sources)])
+    before = frames_of([picture["line"] for picture in failures(inputs, sources).pictures])
     inputs.thresholds["t"].frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
-    after = frames_of([picture["line"] for picture in failures(inputs, sources)])
+    after = frames_of([picture["line"] for picture in failures(inputs, sources).pictures])
     assert before - after == {NAMES[1]}
 
 
@@ -695,12 +713,31 @@ def test_where_one_picture_is_shown_the_next_object_comes_in(
     inputs.thresholds["t"].frames = {NAMES[1]: reader.identity(NAMES[1], "entropy")}
     monkeypatch.setattr("segunc.reporting.failures.EACH", 1)
     # The object of the frame before is larger, and that frame was calibrated on.
-    assert NAMES[2] in frames_of(lines_of(failures(inputs, sources), "Missed."))
+    assert NAMES[2] in frames_of(lines_of(failures(inputs, sources).pictures, "Missed."))
+
+
+def test_failures_that_were_looked_for_and_not_found_are_counted_by_frames(
+    inputs: Any, scene: Scene, tmp_path: Path
+) -> None:
+    # All of the frame is an anomaly, and all of it is flagged, so nothing is wrong.
+    reader = inputs.maps[0]
+    anomaly = np.ones(reader.read(NAMES[0], "entropy").shape, np.uint8)
+    cv2.imwrite(str(tmp_path / f"{NAMES[0]}.png"), anomaly)
+    inputs.thresholds["t"].value = 0.0
+    assert failures(inputs, LabelSources(tmp_path)) == Failures([], searched=1)
+
+
+def test_no_failure_found_is_another_fact_than_not_measured(facts: dict[str, Any]) -> None:
+    found_none = {**facts, "failures": [], "failures_searched": 14}
+    assert "failures" not in _gaps(found_none)
+    assert "were looked for in 14 labelled frames, and none was found." in render(found_none, "0")
+    not_measured = {**facts, "failures": [], "failures_searched": 0}
+    assert "failures" in _gaps(not_measured)
 
 
 def test_maps_without_labels_have_no_failures(inputs: Any) -> None:
     inputs.thresholds = {}
-    assert failures(inputs, LabelSources()) == []
+    assert failures(inputs, LabelSources()) == Failures([], 0)
 
 
 def test_without_a_threshold_regions_of_the_maps_are_flagged(inputs: Any) -> None:
@@ -715,14 +752,14 @@ def test_maps_without_any_threshold_have_no_failures(inputs: Any, sources: Label
     (reader,) = inputs.maps
     inputs.thresholds = {}
     del reader.manifest["maps"]["entropy"]["component_threshold"]
-    assert failures(inputs, sources) == []
+    assert failures(inputs, sources) == Failures([], 0)
 
 
 def test_maps_whose_frames_have_no_labels_have_no_failures(inputs: Any, tmp_path: Path) -> None:
     labels = tmp_path / "labels"
     labels.mkdir()
     assert cv2.imwrite(str(labels / "another frame.png"), np.zeros((30, 40), np.uint8))
-    assert failures(inputs, LabelSources(labels)) == []
+    assert failures(inputs, LabelSources(labels)) == Failures([], 0)
 
 
 WIDER_THAN_THE_PAPER = """
@@ -868,3 +905,21 @@ def test_settings_that_are_equal_are_no_line_of_the_summary(
     names = [line["name"] for line in report_of(tmp_path / "report")["summary"]]
     assert "Settings" not in names
     assert "Edits" not in names
+
+
+def test_labels_of_a_folder_are_named_by_it_and_not_by_a_name_of_ours(
+    predicted: Job, tmp_path: Path
+) -> None:
+    words = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--replicates", 0)
+    succeed("evaluate --dataset folder", *words, "--out", tmp_path / "own.json")
+    files = ("--runs", tmp_path / "own.json")
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    text = line_of(report_of(tmp_path / "report"), "Unknown objects")["text"]
+    masks = predicted.masks.name
+    meaning = "(0 = normal, 1 = anomaly, 255 = ignored)"
+    assert f"on labels in the folder {masks} {meaning}, 4 frames" in text
+
+
+def test_every_command_that_segunc_ran_has_its_date(facts: dict[str, Any]) -> None:
+    dates = {made["file"]: made["date"] for made in facts["commands"]}
+    assert dates["anomaly.json"][:2] == dates["maps"][:2] == "20"

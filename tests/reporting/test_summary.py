@@ -155,7 +155,23 @@ def test_kappa_stands_beside_what_reviewers_saw() -> None:
     seen["content"]["counts"] = COUNTS | judged | {"agreement": [pair]}
     text = line("Reviewers", results=[seen])["text"]
     assert "reviewers disagree on 12 of 20 that two or more judged" in text
-    assert "Cohen's kappa of Ana and Bo is 0.41, over 20 frames." in text
+    assert "Cohen's kappa of Ana and Bo is 0.41, over 20 frames that both judged." in text
+
+
+def test_kappa_of_regions_stands_beside_that_of_frames() -> None:
+    seen = result()
+    seen["content"]["verdicts"] = {}
+    pairs = [
+        {"reviewers": ["Ana", "Bo"], "kappa": 0.23, "regions": 40},
+        {"reviewers": ["Ana", "Cy"], "kappa": None, "regions": 3},
+        {"reviewers": ["Bo", "Cy"], "kappa": None, "regions": 0},
+    ]
+    judged = {"judged_frames": 30, "disagreed_frames": 12, "region_agreement": pairs}
+    seen["content"]["counts"] = COUNTS | judged
+    text = line("Reviewers", results=[seen])["text"]
+    assert "Cohen's kappa of Ana and Bo is 0.23, over 40 regions that both judged." in text
+    assert "Ana and Cy gave the same verdict on all 3 regions that both judged" in text
+    assert "Bo and Cy judged none of the same regions." in text
 
 
 def test_classes_that_are_never_found_under_shift_are_named() -> None:

@@ -16,6 +16,8 @@
   const note = element("p", { class: "small", id: "alarm-note", role: "status" });
   const progress = element("p", { class: "small", id: "alarm-progress", hidden: true });
   const learning = element("p", { id: "alarm-learning", role: "status", hidden: true });
+  // After the last alarm the focus goes here, so that the next key replaces no verdict.
+  const listEnd = element("div", { id: "alarm-end", tabindex: "-1", hidden: true });
   const controls = {};
   const { events } = page;
 
@@ -36,7 +38,7 @@
   // With how many regions are flagged, and in how many frames a map could not be read.
   let listing = { score: null, threshold: null, alarms: [], regions: 0, unread: 0 };
   let shown = [];
-  let at = 0; // the alarm that had the focus last
+  let at = 0; // the alarm that had the focus last; behind the last one, the end of the list
   let stamp = "";
   let token = 0; // of the reading of maps that counts
   let timer = null;
@@ -54,17 +56,9 @@
   const entryOf = (alarm) =>
     regions.nearest(verdicts.regions(alarm.frame), listing.score, alarm.box);
 
-  /* What other reviewers said of an alarm, each with the name. */
-  function othersOn(alarm) {
-    const entries = verdicts.othersOnRegions(alarm.frame).filter(({ verdict }) => verdict);
-    const names = [...new Set(entries.map(({ reviewer }) => reviewer))];
-    return names
-      .map((name) => {
-        const own = entries.filter(({ reviewer }) => reviewer === name);
-        return regions.nearest(own, listing.score, alarm.box);
-      })
-      .filter(Boolean);
-  }
+  /* What other reviewers said of an alarm, one entry of each. */
+  const othersOn = (alarm) =>
+    regions.nearestOfEach(verdicts.othersOnRegions(alarm.frame), listing.score, alarm.box);
 
   /* The part of a frame around a box, of the shape of a canvas. */
   function windowOf({ index, box: [x, y, w, h] }, canvas) {
@@ -173,11 +167,14 @@
     ].filter(Boolean);
   }
 
+  const titleOf = (alarm, position) =>
+    `Alarm ${position + 1} of ${shown.length}, in frame ${alarm.frame}`;
+
   function row(alarm, position) {
     const label = `crop of ${alarm.frame}`;
     const canvas = element("canvas", { width: 260, height: 150, role: "img", "aria-label": label });
     const words = linesOf(alarm).map((line) => element("span", {}, line));
-    const title = element("b", {}, `${position + 1} · ${alarm.frame}`);
+    const title = element("b", {}, titleOf(alarm, position));
     const verdict = element("span", { class: "verdict" });
     const others = element("span", { class: "others" });
     const attributes = {
@@ -229,11 +226,7 @@
     mark.className = `verdict badge person ${verdict}`;
     mark.textContent = verdict ? verdicts.REGION_WORDS[verdict] : "";
     mark.hidden = !verdict;
-    const badges = othersOn(alarm).map((entry) => {
-      const said = `${entry.reviewer || "no name"}: ${verdicts.REGION_WORDS[entry.verdict]}`;
-      return element("span", { class: `verdict badge person ${entry.verdict}` }, said);
-    });
-    item.querySelector(".others").replaceChildren(...badges);
+    item.querySelector(".others").replaceChildren(...regions.badges(othersOn(alarm)));
     for (const button of item.querySelectorAll(".alarm-verdicts button")) {
       const kind = button.dataset.verdict;
       if (kind) button.setAttribute("aria-pressed", String(kind === verdict));
@@ -266,10 +259,12 @@
     open(alarm, page.ranking, table.recordedThreshold(page.ranking));
   }
 
+  /* Move to an alarm, or behind the last one to the end of the list. */
   function focusOn(position) {
-    at = Math.min(shown.length - 1, Math.max(0, position));
-    list.children[at]?.querySelector("button").focus();
-    list.children[at]?.scrollIntoView({ block: "nearest" });
+    at = Math.min(shown.length, Math.max(0, position));
+    const target = list.children[at]?.querySelector("button") ?? listEnd;
+    target.focus();
+    (list.children[at] ?? listEnd).scrollIntoView({ block: "nearest" });
   }
 
   /* Judge the alarm that has the focus (else the last that had it) and go to the next. The name is
@@ -278,6 +273,10 @@
   function judge(verdict) {
     const focused = document.activeElement?.closest?.("#alarm-list li");
     if (focused) at = [...list.children].indexOf(focused);
+    if (shown.length && at === shown.length) {
+      announce(`nothing was changed: ${endWords()} The key ↑ leads back to the last alarm.`, true);
+      return;
+    }
     judgeAt(at, verdict, () => focusOn(at + 1));
   }
 
@@ -304,9 +303,8 @@
     }
     verdicts.set(alarm.frame, { verdict }, known);
     const said = verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back";
-    const last = verdict && position === shown.length - 1 ? "; it is the last of the list" : "";
-    const words = `${said}${last}`;
-    announce(`alarm ${position + 1}: ${words}`, true);
+    const last = verdict && position === shown.length - 1 ? `. ${endWords()}` : "";
+    announce(`alarm ${position + 1}: ${said}${last}`, true);
   }
 
   /* The region of the page's map that is an alarm; null where the map is too coarse for it. */
@@ -491,11 +489,27 @@
     return `${none} The highest ${name} of all frames is ${value}. A lower threshold lists more.`;
   }
 
+  const isJudged = (alarm) => Boolean(entryOf(alarm)?.verdict);
+
   /* How many of the listed alarms the reviewer has judged. */
   function describeProgress() {
-    const judged = shown.filter((alarm) => entryOf(alarm)?.verdict).length;
+    const judged = shown.filter(isJudged).length;
     progress.hidden = !shown.length;
     progress.textContent = `${judged} of ${shown.length} alarms judged`;
+    listEnd.hidden = !shown.length;
+    listEnd.firstElementChild.textContent = endWords();
+    controls.open.hidden = judged === shown.length;
+  }
+
+  /* What is left to judge, as the end of the list says it. */
+  function endWords() {
+    const total = shown.length;
+    const left = shown.filter((alarm) => !isJudged(alarm)).length;
+    if (left) {
+      const have = left === 1 ? "has" : "have";
+      return `This is the end of the list. ${left} of ${total} alarms ${have} no verdict yet.`;
+    }
+    return total === 1 ? "The only alarm has a verdict." : `All ${total} alarms have a verdict.`;
   }
 
   /* What the reviewer's verdicts on regions would change in the bank of features. */
@@ -561,7 +575,13 @@
       controls.back,
       controls.onceLabel,
     );
-    document.getElementById("alarms-view").append(tools, note, progress, learning, list);
+    controls.open = element(
+      "button",
+      { type: "button", onclick: () => focusOn(shown.findIndex((alarm) => !isJudged(alarm))) },
+      "To the first without a verdict",
+    );
+    listEnd.append(element("span"), controls.open);
+    document.getElementById("alarms-view").append(tools, note, progress, learning, list, listEnd);
   }
 
   const STEPS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -Infinity, End: Infinity };
@@ -571,12 +591,14 @@
     if (step === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
     const focused = document.activeElement.closest("#alarm-list li");
-    focusOn((focused ? [...list.children].indexOf(focused) : at) + step);
+    const from = focused ? [...list.children].indexOf(focused) : at;
+    focusOn(Math.min(shown.length - 1, from + step));
   }
 
   function start() {
     build();
     list.addEventListener("keydown", onKey);
+    listEnd.addEventListener("keydown", onKey);
     verdicts.onChange(() => {
       [...list.children].forEach((item, i) => showVerdict(item, shown[i]));
       describeProgress();

@@ -6,7 +6,9 @@
   const LISTED = 30; // more are named by their number alone
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
-  let shown = []; // {region, entry}: what there is to judge, with the verdict on it or null
+  // {region, entry, others}: what there is to judge, with the verdict on it or null, and the
+  // verdicts of other reviewers on it
+  let shown = [];
   let drawn = null; // the box that is being dragged
   let stamp = "";
   let flagged = { stamp: "", found: [], small: 0 };
@@ -153,8 +155,32 @@
     return best;
   }
 
+  /* Of each reviewer the verdict, among entries on regions by a score, whose box overlaps another
+     most: at least half. */
+  function nearestOfEach(entries, score, box) {
+    const said = entries.filter(({ verdict }) => verdict);
+    const names = [...new Set(said.map(({ reviewer }) => reviewer))];
+    return names
+      .map((name) => {
+        const own = said.filter(({ reviewer }) => reviewer === name);
+        return nearest(own, score, box);
+      })
+      .filter(Boolean);
+  }
+
+  const saidWords = ({ reviewer, verdict }) =>
+    `${reviewer || "no name"}: ${verdicts.REGION_WORDS[verdict]}`;
+
+  /* The verdicts of reviewers on a region, each with the name. */
+  function badges(entries) {
+    return entries.map((entry) =>
+      element("span", { class: `verdict badge person ${entry.verdict}` }, saidWords(entry)),
+    );
+  }
+
   /* What there is to judge on the frame that is seen: pieces at the threshold, with the verdict on
-     the one they overlap most, and regions with a verdict that are no piece now. */
+     the one they overlap most, and regions with a verdict, of this reviewer or of another, that are
+     no piece now. */
   function collect(index) {
     const { score, threshold, map } = flaggedMap(index);
     const key = `${index}/${score}/${threshold}`;
@@ -164,15 +190,23 @@
       const regions = found.map((piece) => regionOf(piece, map, score, threshold, size));
       flagged = { stamp: key, found: regions, small };
     }
-    const left = new Set(verdicts.regions(table.name(index)));
+    const own = new Set(verdicts.regions(table.name(index)));
+    const others = new Set(verdicts.othersOnRegions(table.name(index)));
     const rows = [];
+    const add = (region, entry) => {
+      const said = nearestOfEach([...others], region.score, region.box);
+      for (const one of said) others.delete(one);
+      rows.push({ region, entry, others: said });
+    };
     for (const region of map ? flagged.found : []) {
-      const entry = nearest(left, score, region.box);
-      left.delete(entry);
-      rows.push({ region, entry });
+      const entry = nearest(own, score, region.box);
+      own.delete(entry);
+      add(region, entry);
     }
     note.textContent = map ? countWords(rows.length, flagged.small) : "";
-    for (const entry of left) rows.push({ region: entry.region, entry });
+    for (const entry of own) add(entry.region, entry);
+    // What others alone judged, such as a box around a missed object.
+    for (const entry of others) if (entry.verdict) add(entry.region, null);
     return rows;
   }
 
@@ -194,7 +228,8 @@
     const { region, view } = state.get();
     if (index === null || view !== "frame") return;
     const { score, threshold, map } = flaggedMap(index);
-    const judged = verdicts.regions(table.name(index));
+    const name = table.name(index);
+    const judged = [verdicts.regions(name), verdicts.othersOnRegions(name)];
     const key = JSON.stringify([index, score, threshold, region, Boolean(map), judged]);
     if (key === stamp) return;
     stamp = key;
@@ -220,7 +255,9 @@
       "data-verdict": item.entry?.verdict ?? "",
       onclick: () => select(state.get().region === position ? null : position),
     };
-    return element("li", {}, element("button", attributes, `${position + 1} · ${title(item)}`));
+    const button = element("button", attributes, `${position + 1} · ${title(item)}`);
+    const said = badges(item.others);
+    return element("li", {}, button, said.length ? element("p", {}, ...said) : null);
   }
 
   function rectangle([x, y, width, height]) {
@@ -255,7 +292,8 @@
     const [x, y, w, h] = item.region.box;
     const [height, width] = stage.size();
     if (state.get().zoom > 1) state.set({ x: (x + w / 2) / width, y: (y + h / 2) / height });
-    announce(`region ${position + 1} of ${shown.length}: ${title(item)}`);
+    const words = [title(item), ...item.others.map(saidWords)].join("; ");
+    announce(`region ${position + 1} of ${shown.length}: ${words}`);
   }
 
   /* To the next or previous region; the first asks the threshold to show what it flags. */
@@ -329,6 +367,8 @@
     smallestRegion,
     regionOf,
     nearest,
+    nearestOfEach,
+    badges,
     overlap,
     shown: () => shown,
     chosen: () => shown[state.get().region] ?? null,
