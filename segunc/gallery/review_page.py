@@ -346,7 +346,7 @@ def note_on_program(out: Path) -> str:
     there = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.is_file():
-            there[path.name] = path.read_bytes()
+            there[path.name] = read_bytes(path)
     if there == _program():
         return ""
     maker = (page_of(out) or {}).get("tool", "another version")
