@@ -797,6 +797,12 @@ def test_no_failure_found_is_another_fact_than_not_measured(facts: dict[str, Any
     assert "failures" in _gaps(not_measured)
 
 
+def test_failures_stand_with_the_number_of_frames_that_they_are_of(facts: dict[str, Any]) -> None:
+    picture = {"title": "Missed.", "line": "a: an object", "jpeg": ""}
+    page = render({**facts, "failures": [picture], "failures_searched": 14}, "0")
+    assert "The worst of each kind in 14 labelled frames, in the image" in page
+
+
 def test_maps_without_labels_have_no_failures(inputs: Any) -> None:
     inputs.thresholds = {}
     assert failures(inputs, LabelSources()) == Failures([], 0)
