@@ -456,8 +456,8 @@
     shown = chosen.slice(0, MOST);
     // A reviewer who comes back goes on where the verdicts end. If all alarms have one, that is the
     // end of the list, where a key replaces no verdict.
-    const open = firstOpen();
-    at = open < 0 ? shown.length : open;
+    const first = firstOpen();
+    at = first < 0 ? shown.length : first;
     controls.onceLabel.hidden = !ofEvents;
     inSight.disconnect();
     list.replaceChildren(...shown.map(row));
