@@ -979,7 +979,8 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
             entropy where no map of anomaly exists
         blind: hide labels and the verdicts of others until a frame is judged: yes, no, or auto for
             reviewers who gave their name, unless two others have judged (default auto)
-        flag (JSON): threshold.json that decides what the page flags
+        flag (SCORE=VALUE|JSON): threshold that decides what the page flags: entropy=0.6, or
+            threshold.json
         verdicts (JSON): verdicts that pages exported: check, merge and count them; with --out the
             page shows them
         out (DIR): folder of the page

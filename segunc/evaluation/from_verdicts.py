@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from segunc.evaluation.evaluator import Gatherer, Result
 from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, JudgedTogether
 from segunc.evaluation.parts import LabelledFrame
 from segunc.evaluation.resampling import Resampling
-from segunc.maps.verdicts import Verdict, agreements, by_reviewer, region_agreements
+from segunc.maps.verdicts import Verdict, agreements, by_reviewer, date_of, region_agreements
 
 NO_NAME = "no name"  # of a reviewer who gave none
 _JudgedPart = JudgedTogether | JudgedFrames | JudgedRegions
@@ -42,13 +43,12 @@ def evaluate_verdicts(
         for frame, verdict in judged.items():
             verdicts_of_frame.setdefault(frame, []).append(verdict)
     parts: list[_JudgedPart] = [JudgedTogether(("verdicts", "together"), verdicts_of_frame)]
-    reviewer_counts: dict[str, dict[str, int]] = {}
+    reviewer_counts: dict[str, dict[str, Any]] = {}
     for reviewer, judged in reviewers.items():
         name = reviewer or NO_NAME
         theirs = [verdict for verdict in verdicts if verdict.reviewer == reviewer]
         parts += _parts_of_reviewer(name, judged, theirs)
-        regions = sum(verdict.region is not None for verdict in theirs)
-        reviewer_counts[name] = {"frames": len(judged), "regions": regions}
+        reviewer_counts[name] = _reviewer_counts(judged, theirs)
     gatherer = _gathered(parts, frames, verdicts_of_frame, resampling, unit)
     counts = _frame_counts(frames, verdicts_of_frame)
     counts["agreement"] = [asdict(pair) for pair in agreements(verdicts)]
@@ -74,6 +74,31 @@ def _parts_of_reviewer(
     """Return the parts of one reviewer's verdicts on frames (``judged``) and on regions."""
     section = ("verdicts", "reviewers", name)
     return [JudgedFrames(section, judged), JudgedRegions((*section, "regions"), verdicts)]
+
+
+def _reviewer_counts(judged: Mapping[str, str], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return what one reviewer judged, and when.
+
+    ``frames``, of these ``by_regions`` (frames with verdicts on regions alone), ``regions``, and
+    the dates of the ``first`` and the ``last`` verdict in UTC, where verdicts have dates.
+    """
+    judged_as_wholes = {
+        verdict.frame for verdict in verdicts if verdict.verdict and verdict.region is None
+    }
+    counts: dict[str, Any] = {
+        "frames": len(judged),
+        "by_regions": len(judged.keys() - judged_as_wholes),
+        "regions": sum(verdict.region is not None for verdict in verdicts),
+    }
+    dates = []
+    for verdict in verdicts:
+        date = date_of(verdict)
+        if date is not None:
+            dates.append(date.astimezone(UTC))
+    if dates:
+        counts["first"] = min(dates).isoformat(timespec="seconds")
+        counts["last"] = max(dates).isoformat(timespec="seconds")
+    return counts
 
 
 def _frame_counts(

@@ -38,6 +38,7 @@ from segunc.core.files import read_arrays, read_bytes, read_json, without_seal, 
 from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.data.frame_names import composed, frames_named
 from segunc.decisions.guarantee import block_seconds
+from segunc.maps.verdicts import FORMAT as VERDICTS_FORMAT
 
 LEVEL = 0.95
 # Share of replicates without a number (no anomaly was drawn, say) that still leaves an interval.
@@ -643,6 +644,14 @@ def _names_of(paths: Sequence[Path]) -> list[str]:
     return names
 
 
+def _hint_on_verdicts(path: Path) -> str:
+    """Return how a file of verdicts becomes a result."""
+    return (
+        "it holds verdicts of a review page, and this command makes a result of them: "
+        f"segunc evaluate --maps MAPS --verdicts {path.name} --out judged.json"
+    )
+
+
 def _load(path: Path, name: str) -> EvaluationResult:
     content = without_seal(read_json(path, "a result of segunc evaluate"), path)
     try:
@@ -651,7 +660,8 @@ def _load(path: Path, name: str) -> EvaluationResult:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"]))
         raise InputError(
-            f"{path} is not a result of segunc evaluate: {where} ({fault['msg']})"
+            f"{path} is not a result of segunc evaluate: {where} ({fault['msg']})",
+            hint=_hint_on_verdicts(path) if content.get("format") == VERDICTS_FORMAT else "",
         ) from error
     sidecar = sidecar_path(path)
     replicates = load_replicates(sidecar) if sidecar.is_file() else None

@@ -324,7 +324,10 @@ def _verdict_tables(result: Result) -> Iterator[Table]:
         pairs = [pair for pair in counts["agreement"] if reviewer in pair["reviewers"]]
         if len(reviewers) > 1:
             rows = _verdict_rows(result, ("reviewers", name), "frames", _kappa(pairs))
-            yield Table(f"{name}: {_frames(judged['frames'])}", rows)
+            # A result of an earlier version does not count frames that were judged by regions.
+            by_regions = judged.get("by_regions", 0)
+            how = f", {by_regions} of them by verdicts on regions alone" if by_regions else ""
+            yield Table(f"{name}: {_frames(judged['frames'])}{how}", rows)
         if judged["regions"]:
             # A result of an earlier version compares no regions.
             compared = [
@@ -380,6 +383,8 @@ def _verdict_rows(
         dotted = ".".join(("verdicts", *section_path, *name))
         fewest, most = result["counts"]["rests_on"].get(dotted, (0, 0))
         units = f"{most}" if fewest == most else f"{fewest} to {most}"
+        if name == ("missed_per_frame",):
+            units = _frames(most)  # in a column of regions
         title = _VERDICTS.get(name[0], " ".join(name))
         shown = {title: name}
         if result["reasons"].get(dotted) == DISPUTED:

@@ -30,7 +30,7 @@ GAP = 4  # pixels between two views of an alarm
 WORDS = {
     "false-alarm": ("False alarms", "called false; they enter the bank"),
     "true-alarm": ("True alarms", "called true or part of a miss; they stay out of the bank"),
-    "": ("Other alarms", "of the same run, which nobody judged"),
+    "": ("Other alarms", "of the same run, which nobody called true or false"),
 }
 """Verdict on an alarm -> heading and what it means here."""
 

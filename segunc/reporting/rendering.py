@@ -24,6 +24,8 @@ from segunc.reporting.summary_lines import (
 from segunc.scores import title_of
 from segunc.training.config import read_config
 
+NAMED_FRAMES = 40  # names of calibration frames that the page shows
+
 
 def render(facts: Mapping[str, Any], sha256: str) -> str:
     """Return the page of a report; every text in it is escaped.
@@ -60,8 +62,17 @@ def _template(name: str) -> Template:
         "agreement": agreement_sentences,
         "not_measured": not_measured,
         "measuring": measuring,
+        "frame_names": _frame_names,
     }
     return environment.get_template(name, globals=names)
+
+
+def _frame_names(names: Iterable[str]) -> str:
+    """Return the names of frames, or their first ones and how many more ``report.json`` names."""
+    names = list(names)
+    shown = ", ".join(names[:NAMED_FRAMES])
+    left = len(names) - NAMED_FRAMES
+    return f"{shown} and {left} more, which report.json names" if left > 0 else shown
 
 
 def _lowest_first(ious: Mapping[str, float | None]) -> Iterable[str]:

@@ -322,6 +322,13 @@ def _judged(counts: Row) -> Iterator[str]:
         frames += f"; reviewers disagree on {counts['disagreed_frames']}"
         frames += f" of {several} that two or more judged"
     yield f"{frames}."
+    by_regions = []
+    for name, judged in counts.get("verdicts", {}).items():
+        # A result of an earlier version does not count them.
+        if judged.get("by_regions"):
+            by_regions.append(f"{name} judged {judged['by_regions']} of {judged['frames']}")
+    if by_regions:
+        yield f"By verdicts on regions alone, {_listed(by_regions)} frames."
     yield from agreement_sentences(counts)
 
 

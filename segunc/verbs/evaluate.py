@@ -575,6 +575,10 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
     unit = resampled_units(measures.resample, times.get)
     result, gatherer = evaluate_verdicts(verdicts, names, measures.resampling, unit)
     result["run"] = _recorded_model(reader.manifest) | data.record()
+    # The command names the files, and a file of the same name may be another one later.
+    result["run"]["verdict_files"] = [
+        {"file": path.name, "sha256": file_sha256(path)} for path in files
+    ]
     notes = _notes_on_verdicts(lists, result["counts"]["judged_frames"], len(names))
     return _Measured(result, gatherer, notes)
 

@@ -95,7 +95,8 @@ def test_one_reviewer_alone_is_all_together(of_anna) -> None:
 def test_counts_say_what_each_number_rests_on(of_anna) -> None:
     counts = of_anna["counts"]
     assert counts["judged_frames"] == 20
-    assert counts["verdicts"] == {"anna": {"frames": 20, "regions": REGIONS_OF_ANNA}}
+    of_reviewer = {"frames": 20, "by_regions": 0, "regions": REGIONS_OF_ANNA}
+    assert counts["verdicts"] == {"anna": of_reviewer}
     assert counts["rests_on"]["verdicts.together.recall"] == [9, 9]
     assert counts["rests_on"]["verdicts.reviewers.anna.regions.recall"] == [4, 4]
 
@@ -111,7 +112,9 @@ def test_intervals_of_verdicts(of_anna) -> None:
 def test_tables_of_verdicts(of_anna) -> None:
     text = format_metrics(of_anna)
     assert "Verdicts on 20 frames of 40; a frame without a verdict of its own has" in text
-    assert f"anna: regions, {REGIONS_OF_ANNA} in number" in text
+    table = text.split(f"anna: regions, {REGIONS_OF_ANNA} in number")[1]
+    (missed,) = [line for line in table.splitlines() if "missed regions a frame" in line]
+    assert missed.split("|")[3].strip() == "3 frames"  # in a column of regions
 
 
 def test_notes_alone_are_no_verdicts() -> None:

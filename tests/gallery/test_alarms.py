@@ -445,3 +445,70 @@ def test_the_end_of_the_list_leads_to_the_first_alarm_without_a_verdict(
     focused = "[...document.querySelectorAll('#alarm-list li')]"
     focused += ".findIndex((item) => item.contains(document.activeElement))"
     assert page.evaluate(focused) == 1
+
+
+FOCUSED = """[...document.querySelectorAll('#alarm-list li')]
+  .findIndex((item) => item.contains(document.activeElement))"""
+
+
+def test_a_reviewer_who_comes_back_goes_on_at_the_first_alarm_without_a_verdict(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review")
+    page = visit.open(index, "view=alarms")
+    assert page.locator("#alarms-view button", has_text="To the first").first.is_hidden()
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    page.keyboard.press("s")
+    page.keyboard.press("s")
+    visit.shown("#alarm-progress", "2 of ")
+    visit.open(index)
+    page.keyboard.press("w")
+    assert page.evaluate(FOCUSED) == 2
+    page.keyboard.press("Home")
+    assert page.evaluate(FOCUSED) == 0
+    page.locator("#alarms-view button", has_text="To the first").first.click()
+    assert page.evaluate(FOCUSED) == 2
+
+
+def test_a_list_whose_alarms_are_all_judged_opens_at_its_end(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review")
+    page = visit.open(index, "view=alarms")
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    total = page.locator("#alarm-list > li").count()
+    for done in range(1, total + 1):
+        page.keyboard.press("s")
+        visit.shown("#alarm-progress", f"{done} of {total} alarms judged")
+    visit.open(index)
+    page.keyboard.press("w")
+    page.keyboard.press("a")
+    visit.shown("#live", "nothing was changed")
+    assert page.evaluate(VERDICTS) == ["false-alarm"] * total
+
+
+def test_a_key_leads_to_the_next_alarm_without_a_verdict(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"), "view=alarms")
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    total = page.locator("#alarm-list > li").count()
+    page.keyboard.press("End")
+    page.keyboard.press("s")  # behind the last alarm now
+    visit.shown("#alarm-progress", f"1 of {total} alarms judged")
+    page.keyboard.press("y")
+    assert page.evaluate(FOCUSED) == 0
+    page.keyboard.press("y")
+    assert page.evaluate(FOCUSED) == 1
+
+
+def test_the_sheet_of_keys_offers_no_verdict_that_an_alarm_cannot_have(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    page = visit.open(write_page(scene.maps, tmp_path / "review"))
+    page.keyboard.press("?")
+    visit.shown("#help", "nothing wrong: on the frame or a card")
+    visit.shown("#help", "true alarm: on the frame, the chosen region, an alarm, or a card")

@@ -387,3 +387,22 @@ def test_a_correction_beats_a_verdict_that_is_dated_in_the_future(
     visit.shown("#notices", "0 verdicts taken")
     (kept,) = visit.page.evaluate("segunc.verdicts.all().map(({ verdict }) => verdict)")
     assert kept == "false-alarm"
+
+
+def test_a_verdict_of_another_that_is_of_a_region_alone_is_called_so(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review")
+    region = JudgedRegion(
+        score=None,
+        threshold=None,
+        value=None,
+        box=(1, 0, 2, 2),
+        area=4,
+        size=SIZE,
+        mask=(1, 2, 41, 2),
+    )
+    verdict = Verdict(FRAME, "missed", time=TIME, reviewer="Ben", region=region)
+    write_verdicts(index.parent, run_id(MapsReader(scene.maps)), [verdict])
+    visit.open_frame(index, FRAME)
+    visit.shown("#others", "Ben: a region: part of a missed object")

@@ -135,8 +135,8 @@ def test_a_region_is_chosen_judged_and_left(index: Path, phone: Visit) -> None:
 def test_a_missed_object_is_boxed(index: Path, phone: Visit) -> None:
     phone.open_frame(index, NAMES[0], "&flags=0")
     page = phone.page
-    page.tap("#mark")
-    page.evaluate("document.getElementById('frame-view').scrollTop = 0")
+    page.evaluate("document.getElementById('mark').scrollIntoView()")
+    page.tap("#mark")  # below the picture, which comes back into sight
     box = page.locator("#stage .world").bounding_box()
     scale = box["width"] / SIZE[1]
     fingers = Fingers(phone)
@@ -172,6 +172,23 @@ def test_an_alarm_is_judged_and_taken_back(index: Path, phone: Visit) -> None:
     first.locator("[data-verdict='']").tap()
     phone.until("document.querySelector('#alarm-list .verdict').hidden")
     assert page.evaluate("segunc.verdicts.all().length") == 0
+
+
+def test_the_next_alarm_is_whole_after_a_verdict(index: Path, phone: Visit) -> None:
+    page = phone.open(index, "view=alarms")
+    page.locator("#alarm-list [data-verdict='false-alarm']").first.tap()
+    give_name(phone, "Ana")
+    for position in range(1, page.locator("#alarm-list > li").count()):
+        item = page.locator("#alarm-list > li").nth(position)
+        phone.shown("#alarm-list > li .verdict:not([hidden])", "false")
+        bottom = page.evaluate(
+            "document.getElementById('alarms-view').getBoundingClientRect().bottom"
+        )
+        box = item.bounding_box()
+        message = page.locator("#live").bounding_box()
+        assert box["y"] + box["height"] <= min(bottom, message["y"]) + 1
+        item.locator("[data-verdict='false-alarm']").tap()
+        phone.shown("#live", f"alarm {position + 1}: false")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

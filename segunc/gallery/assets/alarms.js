@@ -267,6 +267,25 @@
     (list.children[at] ?? listEnd).scrollIntoView({ block: "nearest" });
   }
 
+  /* Bring the alarm that is next into sight again, after something above it became taller. */
+  function keepInSight() {
+    if (!document.activeElement?.closest?.("#alarm-list, #alarm-end")) return;
+    (list.children[at] ?? listEnd).scrollIntoView({ block: "nearest" });
+  }
+
+  /* Position of the first alarm without a verdict, from a position on; -1 if all have one. */
+  function firstOpen(from = 0) {
+    return shown.findIndex((alarm, position) => position >= from && !isJudged(alarm));
+  }
+
+  /* Move to the next alarm without a verdict, and behind the last one to the first of the list. */
+  function nextOpen() {
+    const later = firstOpen(at + 1);
+    const position = later < 0 ? firstOpen() : later;
+    if (position < 0) announce(shown.length ? endWords() : "there is no alarm to judge", true);
+    else focusOn(position);
+  }
+
   /* Judge the alarm that has the focus (else the last that had it) and go to the next. The name is
      asked for and the focus moves before the map is waited for: the next key must find the dialog
      or the next alarm. */
@@ -302,6 +321,7 @@
       return;
     }
     verdicts.set(alarm.frame, { verdict }, known);
+    keepInSight();
     const said = verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back";
     const last = verdict && position === shown.length - 1 ? `. ${endWords()}` : "";
     announce(`alarm ${position + 1}: ${said}${last}`, true);
@@ -434,7 +454,10 @@
     const isShown = (alarm) => !once || alarm.event === null || leaders.get(alarm.event) === alarm;
     const chosen = listing.alarms.filter(isShown);
     shown = chosen.slice(0, MOST);
-    at = 0;
+    // A reviewer who comes back goes on where the verdicts end. If all alarms have one, that is the
+    // end of the list, where a key replaces no verdict.
+    const first = firstOpen();
+    at = first < 0 ? shown.length : first;
     controls.onceLabel.hidden = !ofEvents;
     inSight.disconnect();
     list.replaceChildren(...shown.map(row));
@@ -498,7 +521,9 @@
     progress.textContent = `${judged} of ${shown.length} alarms judged`;
     listEnd.hidden = !shown.length;
     listEnd.firstElementChild.textContent = endWords();
-    controls.open.hidden = judged === shown.length;
+    for (const button of controls.open) button.hidden = judged === shown.length;
+    // Before the first verdict, the list begins where the button would lead.
+    controls.open[0].hidden ||= judged === 0;
   }
 
   /* What is left to judge, as the end of the list says it. */
@@ -544,6 +569,11 @@
     back.hidden = known === null || threshold === known;
   }
 
+  function openButton() {
+    const attributes = { type: "button", onclick: () => focusOn(firstOpen()) };
+    return element("button", attributes, "To the first without a verdict");
+  }
+
   function build() {
     controls.number = element("input", {
       type: "number",
@@ -575,13 +605,11 @@
       controls.back,
       controls.onceLabel,
     );
-    controls.open = element(
-      "button",
-      { type: "button", onclick: () => focusOn(shown.findIndex((alarm) => !isJudged(alarm))) },
-      "To the first without a verdict",
-    );
-    listEnd.append(element("span"), controls.open);
-    document.getElementById("alarms-view").append(tools, note, progress, learning, list, listEnd);
+    // Above the list, and at its end.
+    controls.open = [openButton(), openButton()];
+    const counted = element("div", { class: "row wrap" }, progress, controls.open[0]);
+    listEnd.append(element("span"), controls.open[1]);
+    document.getElementById("alarms-view").append(tools, note, counted, learning, list, listEnd);
   }
 
   const STEPS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -Infinity, End: Infinity };
@@ -617,5 +645,13 @@
     } else timer = setTimeout(refresh, PAUSE);
   }
 
-  segunc.alarms = { start, update, judge, focusOn: () => focusOn(at), leaders, openRecorded };
+  segunc.alarms = {
+    start,
+    update,
+    judge,
+    nextOpen,
+    focusOn: () => focusOn(at),
+    leaders,
+    openRecorded,
+  };
 })(segunc);

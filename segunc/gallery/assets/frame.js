@@ -465,7 +465,10 @@
   function showMarking(marking, isNew) {
     document.getElementById("panes").classList.toggle("marking", marking);
     parts.mark.setAttribute("aria-pressed", String(marking));
-    if (marking && isNew) announce("drag a box around what was missed", true);
+    if (!marking || !isNew) return;
+    // On a phone the button lies below the picture, which may be scrolled out of sight.
+    document.getElementById("panes").scrollIntoView({ block: "nearest" });
+    announce("drag a box around what was missed", true);
   }
 
   function showAnew() {
@@ -525,8 +528,11 @@
     const name = verdicts.reviewer();
     const opinions = verdicts.opinions(state.get().frame);
     const others = name === null ? opinions : opinions.filter(({ reviewer }) => reviewer !== name);
-    const lines = others.map(({ reviewer, verdict, note }) => {
-      const words = `${reviewer || "no name"}: ${verdicts.WORDS[verdict] ?? "note"}`;
+    const lines = others.map(({ reviewer, verdict, note, derived }) => {
+      const said = derived
+        ? `a region: ${verdicts.REGION_WORDS[verdict]}`
+        : (verdicts.WORDS[verdict] ?? "note");
+      const words = `${reviewer || "no name"}: ${said}`;
       return element("li", {}, note ? `${words} (${note})` : words);
     });
     parts.others.replaceChildren(...lines);

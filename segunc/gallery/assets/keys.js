@@ -16,7 +16,11 @@
       [field]: Math.min(high, Math.max(low, Number((state.get()[field] + by).toFixed(2)))),
     });
 
-  const JUDGED_WORDS = "on the frame, the chosen region, an alarm, or a card";
+  /* What a verdict is for: a region or an alarm is never "nothing wrong". */
+  const judgedWords = (verdict) =>
+    Object.hasOwn(segunc.verdicts.REGION_WORDS, verdict)
+      ? "on the frame, the chosen region, an alarm, or a card"
+      : "on the frame or a card";
 
   /* Keys in the order of the sheet. Without `act` a key is only listed there; without `where` it
      works everywhere. */
@@ -33,7 +37,7 @@
     {
       group: "Page",
       keys: ["w"],
-      words: "alarms: all flagged regions, the strongest first",
+      words: "alarms: the strongest flagged regions of all frames",
       act: () => {
         state.set({ view: "alarms" });
         segunc.alarms.focusOn();
@@ -104,6 +108,18 @@
       words: "next frame without a verdict",
       act: () => frame.nextOpen(),
       where: inFrame,
+    },
+    {
+      group: "Alarms",
+      keys: ["y"],
+      words: "next alarm without a verdict",
+      act: () => segunc.alarms.nextOpen(),
+      where: () => state.get().view === "alarms",
+    },
+    {
+      group: "Alarms",
+      keys: ["Arrows"],
+      words: "move between alarms, Enter opens the frame; j, k, Home, End",
     },
     {
       group: "Frame",
@@ -230,7 +246,7 @@
     ...Object.keys(segunc.verdicts.WORDS).map((verdict) => ({
       group: "Verdict",
       keys: [frame.VERDICT_KEYS[verdict]],
-      words: `${segunc.verdicts.WORDS[verdict]}: ${JUDGED_WORDS}`,
+      words: `${segunc.verdicts.WORDS[verdict]}: ${judgedWords(verdict)}`,
       act: () => judge(verdict),
       where: judged,
     })),
