@@ -220,6 +220,12 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
         brief = sum(event.frames == 1 for event in result.events)
         yield f"events: {len(result.events)}, {brief} of them in one frame alone; the strongest"
     yield from _lines_of_events(result.events, options.top)
+    if not options.flag and result.percentile is not None:
+        score = result.statistic.rpartition(".")[0]
+        yield (
+            f"--flag {score}={result.percentile:.3g} lists regions: it flags about 1 % of the "
+            "pixels of a typical frame, and promises nothing"
+        )
     for path in (options.out, options.events):
         if path:
             yield f"wrote {path}"
@@ -265,6 +271,8 @@ def _show_watch(result: Any, options: opts.WatchOptions) -> Iterator[str]:
         for last in result:
             if is_printed:
                 say(json_line(last), flush=True)
+            elif last["kind"] == "note":
+                say(f"note: {visible(last['text'])}", flush=True)
     finally:
         result.close("interrupted")
         if is_printed and result.end and last != result.end:

@@ -59,6 +59,8 @@ LATER_KEYS = {"source", "smallest_object", "preparation"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
 """Keys of a run without which the model's own value holds."""
+_OPTIONS = ("draws", "seed", "alpha", "scope", "size", "precision")
+"""Keys of a run that are options of predict and of watch, by the same names."""
 _HINT_CALIBRATE = "calibrate on maps like these: segunc threshold --maps MAPS"
 
 
@@ -152,7 +154,7 @@ class GuaranteedThreshold(Settings):
             now = "that of the model" if current is None and own else repr(current)
             raise InputError(
                 f"{source} was calibrated on maps with {before}, and these have {now}",
-                hint=_HINT_CALIBRATE,
+                hint=_hint_for_setting(key, calibrated),
             )
 
     def holds(self, name: str, identity: str, source: str) -> bool:
@@ -163,6 +165,16 @@ class GuaranteedThreshold(Settings):
         """
         same_source = self.source == source or not (self.source and source)
         return same_source and self.frames.get(name) == identity
+
+
+def _hint_for_setting(key: str, calibrated: Any) -> str:
+    """Return what to do where maps differ from those of a calibration in one key of their run."""
+    if key not in _OPTIONS:
+        return _HINT_CALIBRATE
+    if calibrated is None:
+        return f"leave --{key} out, or {_HINT_CALIBRATE}"
+    value = "x".join(map(str, calibrated)) if key == "size" else str(calibrated)
+    return f"make the maps with --{key} {value}, or {_HINT_CALIBRATE}"
 
 
 def _mask_words(sha256: str | None) -> str:

@@ -437,6 +437,9 @@ class _Watch:
         if self._earlier is not None and self._source.kind == "video":
             text = "the video is read again from its first frame; numbers of frames go on"
             yield self._emit({"kind": "note", "text": text})
+        awaited = self._source.awaited()
+        if awaited:
+            yield self._emit({"kind": "note", "text": awaited})
         self._reader.start()
         started = time.monotonic()
         next_status = started + self.options.status
@@ -468,6 +471,8 @@ class _Watch:
                     1 + (now - next_status) // self.options.status
                 )
             if self.options.duration and now - started >= self.options.duration:
+                # Also a watch that saw no frame leaves its lines: that it saw none is a result.
+                self._open_lines()
                 yield self.finish("duration")
                 return
 

@@ -404,6 +404,18 @@ def test_a_watch_ends_after_its_time(given: Any) -> None:
     assert events[-1]["reason"] == "duration"
 
 
+def test_a_watch_of_a_folder_without_images_says_so_and_leaves_its_lines(
+    scene: Scene, tmp_path: Path
+) -> None:
+    (tmp_path / "incoming" / "deeper").mkdir(parents=True)
+    events = scene.watch(input=tmp_path / "incoming", out=tmp_path / "night", duration=0.5)
+    (note,) = of_kind(events, "note")
+    assert f"{tmp_path / 'incoming'} holds no image yet" in note["text"]
+    assert lines_of(tmp_path / "night") == events
+    assert events[-1]["reason"] == "duration"
+    assert events[-1]["read"] == 0
+
+
 def test_memory_does_not_grow_with_the_frames(given: Any, tmp_path: Path) -> None:
     marks = []
     tracemalloc.start()
@@ -687,6 +699,17 @@ def test_lines_are_printed_one_by_one(scene: Scene) -> None:
     assert events[-1]["kind"] == "end"
     assert events[-1]["reason"] == "ended"
     assert kinds(events).count("end") == 1
+
+
+def test_notes_are_printed_where_lines_go_into_a_folder(scene: Scene, tmp_path: Path) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    done = run(
+        f"watch --model {scene.job.abnn} --input {incoming} --flag {scene.flag} "
+        f"--duration 0.5 --out {tmp_path / 'night'} {WORDS}"
+    )
+    assert f"note: {incoming} holds no image yet" in done.stdout
+    assert (tmp_path / "night" / "alarms.jsonl").exists()
 
 
 def test_a_torn_line_is_cut_also_where_it_is_the_only_one(tmp_path: Path) -> None:
