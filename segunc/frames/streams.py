@@ -137,7 +137,7 @@ class LiveSource(ABC):
         """
 
     def awaited(self) -> str:
-        """Return what a user should know if the source holds no frame yet; else an empty text."""
+        """Return what a user should know of which frames are awaited; else an empty text."""
         return ""
 
 
@@ -363,6 +363,11 @@ class FolderSource(LiveSource):
             stopped.wait(SCAN_SECONDS)
 
     def awaited(self) -> str:
+        if self._after is not None:
+            return (
+                f"the watch goes on after {self._after[1]}; images that were taken before are not "
+                "taken again"
+            )
         with contextlib.suppress(OSError):
             names = os.listdir(self._folder)
             if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):

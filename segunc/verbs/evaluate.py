@@ -745,7 +745,8 @@ def _labels_of(
         if entry is None or entry.labels is None:
             raise InputError(
                 "nothing says which values of --labels are which classes",
-                hint="add --dataset cityscapes, or --label-map CSV",
+                hint="add --dataset cityscapes, --label-map CSV, or --config with the file of "
+                "segunc init",
             )
         label_map = entry.label_map()
     masks = entry

@@ -128,9 +128,7 @@ def test_a_crop_shows_the_score_where_there_is_no_image(
 
 def test_a_summary_names_a_threshold_to_begin_with(maps_of_a_drive: Path) -> None:
     reader = MapsReader(maps_of_a_drive)
-    percentiles = []
-    for name in reader.frames:
-        percentiles.append(np.percentile(reader.read(name, "entropy"), 99))
+    percentiles = [np.percentile(reader.read(name, "entropy"), 99) for name in reader.frames]
     expected = float(np.median(percentiles))
     percentile = segunc.summary(maps_of_a_drive).percentile
     assert percentile == pytest.approx(expected, abs=1e-4)
