@@ -120,12 +120,13 @@ class GuaranteedThreshold(Settings):
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]}{_on_place(self.preparation.place)} {bound}{sure}"
 
-    def check_run(self, run: Mapping[str, Any], source: str) -> None:
+    def check_run(self, run: Mapping[str, Any], source: str, hint: str = "") -> None:
         """Check that the threshold belongs to the maps of a run.
 
         Args:
             run: the ``run`` part of their manifest; empty for maps of another tool.
             source: what the error calls the threshold, its file for instance.
+            hint: what to do where settings differ; by default, to make other maps.
 
         Raises:
             InputError: the maps come from another model or tool, or were made with other settings.
@@ -154,7 +155,7 @@ class GuaranteedThreshold(Settings):
             now = "that of the model" if current is None and own else repr(current)
             raise InputError(
                 f"{source} was calibrated on maps with {before}, and these have {now}",
-                hint=_hint_for_setting(key, calibrated),
+                hint=hint or _hint_for_setting(key, calibrated),
             )
 
     def holds(self, name: str, identity: str, source: str) -> bool:
