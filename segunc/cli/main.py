@@ -207,7 +207,7 @@ def _with_commas(words: Sequence[str], stray: str, actions: Mapping[str, argpars
     return f" (several values have commas between them: {option} {value},{stray})"
 
 
-OTHER_NAMES = {"--end": "--duration", "--threshold": "--flag"}
+OTHER_NAMES = {"--end": "--duration", "--threshold": "--flag", "--input": "--maps"}
 """Options of some verbs, and what other verbs call the same thing. Their names are not alike, so
 :func:`segunc.core.errors.nearest` would not find them."""
 

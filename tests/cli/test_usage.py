@@ -65,6 +65,10 @@ def test_an_option_that_other_verbs_have_is_led_to_the_name_here(
         with pytest.raises(SystemExit):
             main([*words, *given])
         assert "(did you mean --duration?)" in capsys.readouterr().err
+    for verb in ("evaluate", "overlay", "summary"):
+        with pytest.raises(SystemExit):
+            main([verb, "--maps", "m", "--input", "i", "--out", "o"])
+        assert "(did you mean --maps?)" in capsys.readouterr().err
 
 
 PREDICT = ("predict", "--model", "m", "--input", "i", "--out", "o")
