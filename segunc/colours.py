@@ -123,9 +123,9 @@ def colour_table() -> Image:
 
 def levels(values: npt.NDArray[np.floating], shown: DisplayRange) -> npt.NDArray[np.uint8]:
     """Return the rows 0..255 of the colour table for values ``[H, W]``, clipped at the ends of the
-    range.
+    range. A pixel without a value (NaN) gets the lowest.
     """
-    share = shown.share(values.astype(np.float32))
+    share = np.nan_to_num(shown.share(values.astype(np.float32)), nan=0.0)
     return np.asarray(np.rint(np.clip(share, 0, 1) * 255), np.uint8)
 
 

@@ -208,13 +208,12 @@ def draw_score(
             does not, bool ``[H, W]`` each; None where nothing is flagged.
     """
     below = _grey(None, size) if image is None else image
-    finite = np.nan_to_num(values, nan=score.shown.low)
     legend = Legend(score.name, "", score.shown)
-    picture, _ = draw_scores(below, finite, legend, size, kept=kept)
+    picture, _ = draw_scores(below, values, legend, size, kept=kept)
     if regions is not None:
         met, alone = regions
-        draw_outline(picture, met, FLAGGED_STROKES)
-        draw_outline(picture, alone, ALONE_STROKES)
+        draw_outline(picture, met, FLAGGED_STROKES, dashed_holes=True)
+        draw_outline(picture, alone, ALONE_STROKES, dashed_holes=True)
     return encode_jpeg(picture, QUALITY)
 
 
@@ -286,6 +285,7 @@ def _legend(difference: ShownDifference) -> list[str]:
         met, _ = FLAGGED_STROKES[-1]
         parts.append(f"<p>{_line(met, 3)} region that both flag</p>")
         parts.append(f"<p>{_line(ALONE, 5)} region that only this one flags</p>")
+        parts.append("<p>dashed: a hole in a region</p>")
     if difference.classes:
         swatches = [
             f"<span>{_swatch(shown.colour)} {html.escape(shown.name)}</span>"

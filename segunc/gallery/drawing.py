@@ -6,7 +6,7 @@ import math
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import cv2
 import numpy as np
@@ -25,7 +25,18 @@ from segunc.scores import scale_words, title_of
 Colour = tuple[int, int, int]
 Mask = npt.NDArray[np.bool_]
 Strokes = tuple[tuple[Colour, int], ...]
-Outlines = list[tuple[str, Strokes]]
+Points = npt.NDArray[np.int32]  # [N, 1, 2], x and y of the pixels of a contour
+
+
+class Outline(NamedTuple):
+    """What the lines or the stripes of a picture mean, as its legend says it."""
+
+    words: str
+    strokes: Strokes  # the lowest first; none for stripes
+    dashed: bool = False  # the uppermost stroke
+
+
+Outlines = list[Outline]
 NO_LABELS = LabelSources()
 MINIMUM_TEXT = 12  # height of capital letters in pixels: smaller text is not legible in a JPEG
 BLACK = (0, 0, 0)
@@ -36,6 +47,7 @@ FLAGGED = (0, 229, 255)
 # tell their colours apart.
 LABELLED_STROKES: Strokes = ((BLACK, 7), (LABELLED, 5), (BLACK, 2))
 FLAGGED_STROKES: Strokes = ((BLACK, 3), (FLAGGED, 1))
+DASH = 6  # length of a dash and of a gap, as a multiple of the same thickness
 # In pixels. Smaller pictures are enlarged by a whole factor, so that their legend can be read.
 MINIMUM_WIDTH = 640
 PHOTO_BRIGHTNESS = 0.8  # share of its brightness that the grey image keeps under the colours
@@ -101,22 +113,27 @@ class Sheet:
         self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
 
     def line_sample(
-        self, words: str, strokes: Strokes, left: int, baseline: int, size: int, width: int
+        self, outline: Outline, left: int, baseline: int, size: int, width: int
     ) -> None:
         """Draw a piece of an outline and its meaning, from ``left`` on in ``width`` pixels; without
-        strokes a piece of what a mask leaves out.
+        strokes a piece of what is striped.
         """
         height = size + 2
         top = baseline - size - 1
         self.bar(np.array([FAINT], np.uint8), left, top, 2 * size, height)
         thickness = outline_thickness(self.pixels.shape[1])
-        if not strokes:
+        if not outline.strokes:
             self._hatch(left, left + 2 * size, top, height)
-        for colour, wide in strokes:
+        for number, (colour, wide) in enumerate(outline.strokes, start=1):
             line = wide * thickness
             above = top + (height - line) // 2
-            self.pixels[above : above + line, left : left + 2 * size] = colour
-        self.write(words, left + round(2.6 * size), baseline, size, width - round(2.6 * size))
+            columns = np.arange(left, left + 2 * size)
+            if outline.dashed and number == len(outline.strokes):
+                columns = columns[(columns - left) // (size // 2) % 2 == 0]
+            self.pixels[above : above + line, columns] = colour
+        self.write(
+            outline.words, left + round(2.6 * size), baseline, size, width - round(2.6 * size)
+        )
 
     def scale(
         self, colours: Image, legend: Legend, left: int, top: int, width: int, size: int
@@ -154,7 +171,8 @@ def _outline(
     picture: Image, anomaly: Mask | None, legend: Legend, prepared: npt.NDArray[np.floating]
 ) -> Outlines:
     """Outline in a picture what a legend flags of a prepared map of the same view, and a labelled
-    anomaly, in light lines with dark edges, visible on any colour.
+    anomaly, in light lines with dark edges, visible on any colour. The line around a hole in what
+    is flagged is dashed, because a closed line inside another one would look like a flagged region.
 
     Returns:
         The meaning and the strokes of each outline.
@@ -167,23 +185,55 @@ def _outline(
         outlined.append((anomaly, "Outlined: labelled anomaly", LABELLED_STROKES))
     # The label lies below: where both lines meet, that of flagged pixels stands between its two.
     for mask, _, strokes in reversed(outlined):
-        draw_outline(picture, mask, strokes)
-    return [(words, strokes) for _, words, strokes in outlined]
+        draw_outline(picture, mask, strokes, dashed_holes=strokes is FLAGGED_STROKES)
+    outlines = [Outline(words, strokes) for _, words, strokes in outlined]
+    if legend.threshold is not None:
+        # Also where a frame has no hole: the pictures of a video have one size.
+        outlines.append(Outline("Dashed: a hole, not flagged", FLAGGED_STROKES, dashed=True))
+    return outlines
 
 
-def draw_outline(picture: Image, mask: Mask, strokes: Strokes) -> None:
+def draw_outline(
+    picture: Image, mask: Mask, strokes: Strokes, *, dashed_holes: bool = False
+) -> None:
     """Outline the regions of a mask in a picture.
 
     Args:
         picture: RGB uint8 ``[H, W, 3]``, which is changed.
         mask: bool ``[h, w]``, resized to the picture by the nearest value.
         strokes: of the outline, the lowest first.
+        dashed_holes: whether the line around a hole in a region is dashed.
     """
     thickness = outline_thickness(picture.shape[1])
     drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
-    regions, _ = cv2.findContours(drawn, cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
+    regions, holes = _contours(drawn)
+    if not dashed_holes:
+        regions += holes
+        holes = []
     for colour, wide in strokes:
         cv2.drawContours(picture, regions, -1, colour, wide * thickness, cv2.LINE_AA)
+    for colour, wide in strokes[:-1]:
+        cv2.drawContours(picture, holes, -1, colour, wide * thickness, cv2.LINE_AA)
+    colour, wide = strokes[-1]
+    for points in holes:
+        dashes = _dashes(points, DASH * thickness)
+        cv2.polylines(picture, dashes, False, colour, wide * thickness, cv2.LINE_AA)
+
+
+def _contours(mask: npt.NDArray[np.uint8]) -> tuple[list[Points], list[Points]]:
+    """Return the outer contours of the regions of a mask ``[H, W]``, and those of their holes."""
+    contours, levels_of = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+    regions: list[Points] = []
+    holes: list[Points] = []
+    for place, points in enumerate(contours):
+        is_hole = levels_of[0][place][3] >= 0  # it has a contour around it
+        (holes if is_hole else regions).append(np.asarray(points, np.int32))
+    return regions, holes
+
+
+def _dashes(points: Points, length: int) -> list[Points]:
+    """Return every second piece of so many points of a contour."""
+    return [points[start : start + length] for start in range(0, len(points), 2 * length)]
 
 
 def outline_thickness(width: int) -> int:
@@ -213,6 +263,7 @@ class Legend:
     promise: str = ""  # what is promised of the threshold, in few words
     source: str = ""  # name of the file of the threshold
     preparation: Preparation = AS_IT_IS  # of a map, before it is compared with the threshold
+    gaps: bool = False  # whether the map has pixels without a value
 
     @classmethod
     def of(
@@ -260,7 +311,8 @@ class Legend:
     def words(self) -> str:
         """What the scale means to a reader."""
         hatched = "" if self.shown.measured_to is None else "; hatched: beyond what was measured"
-        return scale_words(self.score, self.unit) + hatched
+        striped = "; striped: no value" if self.gaps else ""
+        return scale_words(self.score, self.unit) + hatched + striped
 
 
 def frame_caption(name: str, time: float | None) -> str:
@@ -349,6 +401,7 @@ def draw_overlay(
     caption_lines = 1 if caption else 0
     lines = max(len(outlines), caption_lines)
     sheet = Sheet(height + round(size * (6.5 + 1.9 * lines)), width, picture)
+    legend = replace(legend, gaps=bool(np.isnan(values).any()))
     _write_legend(sheet, legend, outlines, caption, height, size)
     return sheet.pixels
 
@@ -387,17 +440,18 @@ def draw_scores(
     prepared = values
     if legend.threshold is not None and legend.preparation:
         prepared = legend.preparation(values, prediction, kept)
-    left_out = None if kept is None else ~resize_nearest(kept, *size)
+    left_out = np.zeros(values.shape, bool) if kept is None else ~kept
+    striped = resize_nearest(left_out | np.isnan(values), *size)
+    _hatch_left_out(picture, striped)
     outlines: Outlines = []
-    if left_out is not None and left_out.any():
-        _hatch_left_out(picture, left_out)
-        outlines.append(("Striped: left out by the mask", ()))
+    if left_out.any():
+        outlines.append(Outline("Striped: left out by the mask", ()))
     return picture, [*_outline(picture, anomaly, legend, prepared), *outlines]
 
 
 def _hatch_left_out(picture: Image, left_out: Mask) -> None:
-    """Darken the pixels that a mask leaves out, in slanted stripes: their score is 0, but nobody
-    measured that the network is certain there.
+    """Darken the pixels that a mask leaves out or that have no value, in slanted stripes: they look
+    like a score of 0, but nobody measured that the network is certain there.
     """
     height, width = left_out.shape
     period = max(8, width // 40)
@@ -431,9 +485,9 @@ def _write_legend(
     sheet.write(caption, size, third_line, size, caption_width)
     last_line = height - round(0.8 * size)
     sheet.write(legend.words, size, last_line, size, width - 2 * size, FAINT)
-    for row, (meaning, strokes) in enumerate(outlines):
+    for row, outline in enumerate(outlines):
         baseline = third_line + round(1.9 * size * row)
-        sheet.line_sample(meaning, strokes, middle, baseline, size, right_width)
+        sheet.line_sample(outline, middle, baseline, size, right_width)
     sheet.scale(bar_colours(), legend, middle, top + round(size * 0.8), right_width, size)
 
 

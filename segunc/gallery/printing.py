@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from segunc.gallery.drawing import (
     Colour,
     Legend,
     Mask,
+    Outline,
     Outlines,
     bar_colours,
     draw_scores,
@@ -76,6 +78,7 @@ def draw_page(
         prediction=prediction,
         kept=kept,
     )
+    legend = replace(legend, gaps=bool(np.isnan(values).any()))
     rows = _rows(legend, outlines, caption)
     picture_height = WIDTH * height / width
     strip = MARGIN * 2 + LINE * rows
@@ -103,8 +106,8 @@ def _upper_lines(legend: Legend, caption: str) -> list[str]:
 def _rows(legend: Legend, outlines: Outlines, caption: str) -> int:
     """Return the number of lines of the legend; the bar and its labels take two."""
     rows = len(_upper_lines(legend, caption)) + 2
-    for meaning, _ in outlines:
-        rows += len(_meaning_lines(meaning))
+    for outline in outlines:
+        rows += len(_meaning_lines(outline.words))
     return rows + len(_wrapped(legend.words))
 
 
@@ -150,9 +153,9 @@ def _write_legend(axes: Axes, legend: Legend, outlines: Outlines, caption: str) 
         row += 1
     _draw_bar(axes, legend, row)
     row += 2
-    for meaning, strokes in outlines:
-        _line_sample(axes, strokes, row)
-        for line in _meaning_lines(meaning):
+    for outline in outlines:
+        _line_sample(axes, outline, row)
+        for line in _meaning_lines(outline.words):
             _text(axes, line, MARGIN + SAMPLE_WIDTH, row, INK)
             row += 1
     for line in _wrapped(legend.words):
@@ -200,19 +203,23 @@ def _draw_bar(axes: Axes, legend: Legend, row: int) -> None:
         axes.add_patch(mark)
 
 
-def _line_sample(axes: Axes, strokes: Any, row: int) -> None:
+def _line_sample(axes: Axes, outline: Outline, row: int) -> None:
     """Draw a piece of an outline at the beginning of a line of text; without strokes a piece of
-    what a mask leaves out.
+    what is striped.
     """
     middle = _baseline(row) - 0.3 * TEXT / 72
-    if not strokes:
+    if not outline.strokes:
         axes.add_patch(
             Rectangle((MARGIN, middle - 0.04), 0.2, 0.08, fill=False, hatch="/////", lw=0)
         )
-    for colour, width in strokes:
+    for number, (colour, width) in enumerate(outline.strokes, start=1):
         height = width * 0.011
-        sample = Rectangle((MARGIN, middle - height / 2), 0.2, height, color=_hex(colour), lw=0)
-        axes.add_patch(sample)
+        pieces = [(0.0, 0.2)]  # from the left, in inches, and their length
+        if outline.dashed and number == len(outline.strokes):
+            pieces = [(0.0, 0.05), (0.1, 0.05)]
+        for start, length in pieces:
+            corner = (MARGIN + start, middle - height / 2)
+            axes.add_patch(Rectangle(corner, length, height, color=_hex(colour), lw=0))
 
 
 def _hex(colour: Colour) -> str:

@@ -318,13 +318,43 @@ def _check_folder(reader: MapsReader, files: Ledger) -> None:
 
 def _write_assets(files: Ledger, title: str) -> Path:
     """Write scripts, styles and ``index.html``; return the path of the last."""
+    for name, content in _program().items():
+        files.write(f"{ASSETS}/{name}", content)
     assets = resources.files("segunc.gallery") / "assets"
-    for asset in assets.iterdir():
-        if asset.name.endswith((".js", ".css")):
-            files.write(f"{ASSETS}/{asset.name}", asset.read_bytes())
     template = (assets / INDEX).read_text(encoding="utf-8")
     files.write(INDEX, template.replace("{{title}}", html.escape(title)).encode())
     return files.folder / INDEX
+
+
+def _program() -> dict[str, bytes]:
+    """Return the scripts and styles of a page: name -> content."""
+    program = {}
+    for asset in (resources.files("segunc.gallery") / "assets").iterdir():
+        if asset.name.endswith((".js", ".css")):
+            program[asset.name] = asset.read_bytes()
+    return program
+
+
+def note_on_program(out: Path) -> str:
+    """Return a line on a page whose scripts or styles are not those of this version; empty where
+    they are.
+
+    They cannot be renewed alone, because scripts read tables of their own version, and a page does
+    not record all options that its tables were made with.
+    """
+    folder = out / ASSETS
+    there = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_file():
+            there[path.name] = read_bytes(path)
+    if there == _program():
+        return ""
+    maker = (page_of(out) or {}).get("tool", "another version")
+    return (
+        f"the verdicts are in {out}, but the page keeps the program of {maker}, not of this "
+        "version; to renew it, run segunc review with the options that it was made with, then "
+        "import the verdicts again"
+    )
 
 
 def verdict_file(run: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:

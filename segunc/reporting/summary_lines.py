@@ -178,10 +178,10 @@ def not_measured(threshold: Row) -> list[str]:
         if other["control"]:
             risk = f"{other['control']} of at most {format_number(other['level'])}"
             sentences.append(
-                f"{other['name']} was made with another threshold: {value}, for {risk}."
+                f"The result {other['name']} was made with another threshold: {value}, for {risk}."
             )
         else:
-            sentences.append(f"{other['name']} was made with a bare value: {value}.")
+            sentences.append(f"The result {other['name']} was made with a bare value: {value}.")
     return sentences
 
 

@@ -16,6 +16,7 @@ from segunc.core.urls import local_folder
 from segunc.decisions.flags import read_thresholds
 from segunc.gallery.fiftyone_dataset import read_tags, write_dataset
 from segunc.gallery.review_page import (
+    note_on_program,
     page_of,
     run_id,
     verdict_file,
@@ -189,4 +190,7 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
         )
     made = ReviewResult() if page else _write_page(options, out)
     path = write_verdicts(out, run, verdicts)
+    program = note_on_program(out)
+    if program:
+        notes = (*notes, program)
     return replace(made, verdicts=table, path=path, notes=(*notes, *made.notes))

@@ -461,3 +461,29 @@ def test_the_rate_is_that_of_the_frames_that_were_taken(tmp_path: Path) -> None:
     MapsWriter(tmp_path / "images", manifest()).close()
     with pytest.raises(InputError, match=r"record no frame rate.*give `fps`"):
         frame_rate(tmp_path / "images")
+
+
+def test_the_line_around_a_hole_in_what_is_flagged_is_dashed(texts: dict[str, Any]) -> None:
+    photo = np.full((360, 640, 3), 90, np.uint8)
+    values = np.zeros((360, 640), np.float32)
+    values[60:300, 100:500] = 0.9
+    values[120:240, 200:400] = 0  # the hole
+    picture = draw_overlay(photo, values, legend(threshold=FLAGGED_AT))
+    coloured = (np.abs(picture.astype(int) - FLAGGED) < 60).all(axis=2)
+    assert coloured[60, 120:480].all(), "the outer line is whole"
+    line = coloured[118:123, 220:380].any(axis=0)
+    assert 0.3 < line.mean() < 0.7, "that of the hole has as many gaps as dashes"
+    assert "Dashed: a hole, not flagged" in texts
+
+
+def test_pixels_without_a_value_are_striped(texts: dict[str, Any]) -> None:
+    photo = np.full((360, 640, 3), 90, np.uint8)
+    values = np.zeros((360, 640), np.float32)
+    plain = draw_overlay(photo, values, legend())
+    values[100:200, 100:300] = np.nan
+    striped = draw_overlay(photo, values, legend())
+    inside = np.s_[101:199, 101:299]
+    assert (striped[inside] < plain[inside]).all()
+    assert len(np.unique(striped[inside])) > 1
+    assert (striped[210:360] == plain[210:360]).all()
+    assert any(text.endswith("; striped: no value") for text in texts)

@@ -128,7 +128,7 @@ def test_what_a_mask_leaves_out_is_striped_and_the_legend_says_so(
     whole, outlines = draw_scores(image, values, legend, (160, 90))
     assert outlines == []
     picture, outlines = draw_scores(image, values, legend, (160, 90), kept=kept)
-    assert [words for words, _ in outlines] == ["Striped: left out by the mask"]
+    assert [outline.words for outline in outlines] == ["Striped: left out by the mask"]
     assert np.array_equal(picture[:60], whole[:60])
     left_out = picture[60:].astype(int)
     assert (left_out <= whole[60:]).all()

@@ -99,6 +99,21 @@ def test_verdicts_are_imported_into_their_page(maps: Path, tmp_path: Path) -> No
     result = segunc.review(maps, verdicts=[file], out=tmp_path / "page")
     assert result.path is not None
     assert r"\"verdict\":\"missed\"" in result.path.read_text(encoding="utf-8")
+    assert not [note for note in result.notes if "keeps the program" in note]
+
+
+def test_a_page_that_keeps_an_earlier_program_is_said(maps: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    segunc.review(maps, out=page)
+    (page / "assets" / "alarms.js").write_text("// of an earlier version")
+    record = json.loads((page / "review.json").read_text())
+    (page / "review.json").write_text(json.dumps(record | {"tool": "segunc 0.1.0"}))
+    file = verdicts_on(maps, tmp_path, a="missed")
+    result = segunc.review(maps, verdicts=[file], out=page)
+    assert r"\"verdict\":\"missed\"" in (page / "data" / "verdicts.js").read_text()
+    (note,) = [note for note in result.notes if "keeps the program" in note]
+    assert "keeps the program of segunc 0.1.0" in note
+    assert "then import the verdicts again" in note
 
 
 def test_maps_without_a_finished_frame_have_no_summary(tmp_path: Path) -> None:
