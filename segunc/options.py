@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import partial, wraps
 from pathlib import Path
-from types import SimpleNamespace
+from types import SimpleNamespace, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -25,6 +25,7 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
+    Union,
     cast,
     get_args,
     get_origin,
@@ -498,8 +499,9 @@ class Options:
         hints = get_type_hints(type(self), include_extras=True)
         for option_field in fields(self):
             flag = flags_of(option_field)[0]
-            value = getattr(self, option_field.name)
             hint = hints[option_field.name]
+            value = _as_several(getattr(self, option_field.name), hint)
+            object.__setattr__(self, option_field.name, value)
             kinds = parts_of(hint)
             check_value(flag, value, hint, "see --help")
             if Path in kinds:
@@ -507,6 +509,28 @@ class Options:
             may_be_url = "url" in kinds and is_url(value)
             if option_field.name in OUTPUT_OPTIONS and value and not may_be_url:
                 _check_output(flag, value, kinds)
+
+
+def _as_several(value: Any, hint: Any) -> Any:
+    """Return one text or path as a list if the option takes several, and other values as they are.
+
+    So ``flag="entropy=0.5"`` in Python is what it is on the command line.
+    """
+    if not isinstance(value, str | Path) or hint == Overrules:
+        return value
+    alternatives = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    is_list_of_words = False
+    takes_several = False
+    for kind in alternatives:
+        plain_kind, *annotations = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+        is_list_of_words = is_list_of_words or comma_list in annotations
+        if get_origin(plain_kind) is Sequence and int not in parts_of(plain_kind):
+            takes_several = True
+        elif get_origin(plain_kind) is not Mapping and plain_kind is not type(None):
+            return value
+    if not takes_several:
+        return value
+    return comma_list(value) if is_list_of_words and isinstance(value, str) else [value]
 
 
 def _check_path_is_named(flag: str, value: Any) -> None:

@@ -275,6 +275,7 @@ def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
     _draw_lines(axes, [Line(name, x, y)], str)
     axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
     axes.set(xlabel="Compared frames", ylabel="log10 of the martingale")
+    axes.locator_params(axis="x", integer=True)  # half a frame is none
     _add_legend(figure, "Are frames still like those before them?", "Compared by")
     return figure
 

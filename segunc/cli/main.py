@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if argv is None else argv
     arguments, further_words = build_parser(as_json="--json" in words).parse_known_args(words)
-    _check_words(arguments, further_words)
+    _check_words(arguments, words, further_words)
     _quiet_libraries()
     keep_freed_memory()
     next_run = "goes on from there" if arguments.verb in RESUMED else "begins again"
@@ -176,18 +176,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_INPUT if isinstance(error, InputError) else FAILED
 
 
-def _check_words(arguments: argparse.Namespace, further_words: Sequence[str]) -> None:
+def _check_words(
+    arguments: argparse.Namespace, words: Sequence[str], further_words: Sequence[str]
+) -> None:
     """End with an error where a verb that has no configuration gets words that it does not know.
 
     Training verbs hand them to their configuration, as --KEY.SUBKEY VALUE pairs.
+
+    Args:
+        arguments: what was understood.
+        words: of the command line.
+        further_words: those that were not understood.
     """
     if further_words and arguments.verb not in TRAINING:
         name = further_words[0].partition("=")[0]
-        near = _meant(name, arguments.parser._option_string_actions)
+        actions = arguments.parser._option_string_actions
+        near = _with_commas(words, further_words[0], actions) or _meant(name, actions)
         arguments.parser.error(f"unrecognised arguments: {' '.join(further_words)}{near}")
 
 
-OTHER_NAMES = {"--end": "--duration", "--threshold": "--flag"}
+def _with_commas(words: Sequence[str], stray: str, actions: Mapping[str, argparse.Action]) -> str:
+    """Return how several values of one option are written, if a word that was not understood
+    follows the value of such an option; else an empty text.
+    """
+    place = list(words).index(stray)
+    option, value = words[place - 2 : place] if place >= 2 else ("", "")
+    action = actions.get(option)
+    if stray.startswith("-") or action is None or action.type is not options.comma_list:
+        return ""
+    return f" (several values have commas between them: {option} {value},{stray})"
+
+
+OTHER_NAMES = {"--end": "--duration", "--threshold": "--flag", "--input": "--maps"}
 """Options of some verbs, and what other verbs call the same thing. Their names are not alike, so
 :func:`segunc.core.errors.nearest` would not find them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -220,6 +221,12 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
         brief = sum(event.frames == 1 for event in result.events)
         yield f"events: {len(result.events)}, {brief} of them in one frame alone; the strongest"
     yield from _lines_of_events(result.events, options.top)
+    if not options.flag and result.percentile is not None:
+        score = result.statistic.rpartition(".")[0]
+        yield (
+            f"--flag {score}={result.percentile:.3g} lists regions: it flags about 1 % of the "
+            "pixels of a typical frame, and promises nothing"
+        )
     for path in (options.out, options.events):
         if path:
             yield f"wrote {path}"
@@ -253,6 +260,17 @@ def _show_monitor(result: Any, options: opts.MonitorOptions) -> Iterator[str]:
         yield f"wrote {path}"
 
 
+DROPPED_WORDS = {
+    "newer": "replaced by newer ones",
+    "late": "too old",
+    "damaged": "damaged",
+    "size": "of another size",
+    "failed": "refused by the network",
+    "end": "still waiting at the end",
+}
+"""Why frames of a watch have no result, in the words of its last line."""
+
+
 def _show_watch(result: Any, options: opts.WatchOptions) -> Iterator[str]:
     """Print the lines of a watch as they come, and the last one also where it is interrupted."""
     from segunc.core.files import json_line
@@ -265,18 +283,27 @@ def _show_watch(result: Any, options: opts.WatchOptions) -> Iterator[str]:
         for last in result:
             if is_printed:
                 say(json_line(last), flush=True)
+            elif last["kind"] == "note":
+                say(f"note: {visible(last['text'])}", flush=True)
     finally:
         result.close("interrupted")
         if is_printed and result.end and last != result.end:
             say(json_line(result.end), flush=True)
     if not is_printed:
         end = result.end
-        dropped = sum(end["dropped"].values())
+        dropped = ", ".join(
+            f"{count} {DROPPED_WORDS[reason]}" for reason, count in end["dropped"].items() if count
+        )
         yield (
-            f"{end['read']} frames: {end['processed']} processed, {dropped} dropped; "
+            f"{end['read']} frames: {end['processed']} processed, {dropped or 'none dropped'}; "
             f"{end['alarms']} with an alarm"
         )
         yield f"wrote {result.path}"
+        kept = result.path.parent / "maps"
+        if options.keep != "none" and kept.is_dir():
+            # Kept maps do not hold the threshold of the watch, so the page needs it.
+            words = shlex.join(["--maps", str(kept), "--flag", ",".join(options.flag)])
+            yield f"look at the kept frames: segunc review {words} --out review"
 
 
 def _show_overlay(result: Any, options: opts.OverlayOptions) -> Iterator[str]:

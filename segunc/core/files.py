@@ -27,6 +27,7 @@ PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; they may be removed while no run is under way."""
 CACHE_VARIABLE = "SEGUNC_CACHE"
 """The environment variable that names the folder of the caches."""
+MAX_SHOWN_VALUE = 100  # characters of a setting that a message shows
 HASH_BLOCK = 1 << 20
 """Bytes of a file that are in memory while it is hashed."""
 MAX_DEPTH = 100
@@ -569,6 +570,24 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple
         if is_in_one or before[key] != after[key]:
             differing.append((key, before.get(key), after.get(key)))
     return differing
+
+
+def difference_words(key: str, before: Any, now: Any) -> str:
+    """Return how a setting differs from an earlier one, with its values if they are short.
+
+    >>> difference_words("draws", 4, 2)
+    'draws = 4 (now 2)'
+    >>> difference_words("levels", None, [*range(100)])
+    'no levels (now there are some)'
+    """
+    shown = f"{key} = {before!r} (now {now!r})"
+    if len(repr(before)) <= MAX_SHOWN_VALUE and len(repr(now)) <= MAX_SHOWN_VALUE:
+        return shown
+    if before is None:
+        return f"no {key} (now there are some)"
+    if now is None:
+        return f"{key} (now there are none)"
+    return f"other {key} than now"
 
 
 def file_sha256(path: Path) -> str:

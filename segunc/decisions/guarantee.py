@@ -59,6 +59,8 @@ LATER_KEYS = {"source", "smallest_object", "preparation"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
 """Keys of a run without which the model's own value holds."""
+_OPTIONS = ("draws", "seed", "alpha", "scope", "size", "precision")
+"""Keys of a run that are options of predict and of watch, by the same names."""
 _HINT_CALIBRATE = "calibrate on maps like these: segunc threshold --maps MAPS"
 
 
@@ -118,12 +120,13 @@ class GuaranteedThreshold(Settings):
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]}{_on_place(self.preparation.place)} {bound}{sure}"
 
-    def check_run(self, run: Mapping[str, Any], source: str) -> None:
+    def check_run(self, run: Mapping[str, Any], source: str, hint: str = "") -> None:
         """Check that the threshold belongs to the maps of a run.
 
         Args:
             run: the ``run`` part of their manifest; empty for maps of another tool.
             source: what the error calls the threshold, its file for instance.
+            hint: what to do where settings differ; by default, to make other maps.
 
         Raises:
             InputError: the maps come from another model or tool, or were made with other settings.
@@ -152,7 +155,7 @@ class GuaranteedThreshold(Settings):
             now = "that of the model" if current is None and own else repr(current)
             raise InputError(
                 f"{source} was calibrated on maps with {before}, and these have {now}",
-                hint=_HINT_CALIBRATE,
+                hint=hint or _hint_for_setting(key, calibrated),
             )
 
     def holds(self, name: str, identity: str, source: str) -> bool:
@@ -163,6 +166,16 @@ class GuaranteedThreshold(Settings):
         """
         same_source = self.source == source or not (self.source and source)
         return same_source and self.frames.get(name) == identity
+
+
+def _hint_for_setting(key: str, calibrated: Any) -> str:
+    """Return what to do where maps differ from those of a calibration in one key of their run."""
+    if key not in _OPTIONS:
+        return _HINT_CALIBRATE
+    if calibrated is None:
+        return f"leave --{key} out, or {_HINT_CALIBRATE}"
+    value = "x".join(map(str, calibrated)) if key == "size" else str(calibrated)
+    return f"make the maps with --{key} {value}, or {_HINT_CALIBRATE}"
 
 
 def _mask_words(sha256: str | None) -> str:

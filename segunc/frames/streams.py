@@ -136,6 +136,10 @@ class LiveSource(ABC):
             StreamError: it cannot be opened or read on.
         """
 
+    def awaited(self) -> str:
+        """Return what a user should know of which frames are awaited; else an empty text."""
+        return ""
+
 
 class Lag:
     """By how much frames come later than the fastest of the last minutes, on two clocks."""
@@ -357,6 +361,21 @@ class FolderSource(LiveSource):
                     return
                 yield from self._take(name, status)
             stopped.wait(SCAN_SECONDS)
+
+    def awaited(self) -> str:
+        if self._after is not None:
+            return (
+                f"the watch goes on after {self._after[1]}; images that were taken before are not "
+                "taken again"
+            )
+        with contextlib.suppress(OSError):
+            names = os.listdir(self._folder)
+            if not any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+                return (
+                    f"{self.shown} holds no image yet, and the watch waits for images there; "
+                    "folders in it are not looked into"
+                )
+        return ""
 
     def _look(self) -> list[tuple[str, os.stat_result]]:
         """Return the files that were not taken, and those that were without their status."""

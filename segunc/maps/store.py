@@ -14,7 +14,14 @@ from typing import Any, Self
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.core.files import START_SECONDS, Lock, differing_keys, inside, safe_name
+from segunc.core.files import (
+    START_SECONDS,
+    Lock,
+    difference_words,
+    differing_keys,
+    inside,
+    safe_name,
+)
 from segunc.core.removal import MOVE, check_free, remove_partials
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
@@ -451,9 +458,7 @@ class MapsWriter:
             recorded["input"] = asked.get("input")
         different = differing_keys(recorded, asked)
         if different:
-            shown = ", ".join(
-                f"{key} = {value!r} (now {current!r})" for key, value, current in different[:3]
-            )
+            shown = ", ".join(difference_words(*difference) for difference in different[:3])
             more = f" and {len(different) - 3} more" if len(different) > 3 else ""
             raise InputError(
                 f"{self.out} was written with {shown}{more}",

@@ -466,7 +466,7 @@ def _override(
             _put(values, name, value)
         return
     types = {section.section: get_type_hints(section, include_extras=True) for section in sections}
-    for name, text in _named_texts(overrides):
+    for name, text in _named_texts(overrides, types):
         keys = name.removeprefix("--").split(".")
         hint = types.get(keys[0], {}).get(keys[1]) if len(keys) == 2 else Any
         _put(values, name, _value_of(text, hint))
@@ -484,8 +484,14 @@ def _put(values: dict[str, Any], name: str, value: Any) -> None:
     section[keys[-1]] = plain_values(value)
 
 
-def _named_texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _named_texts(
+    words: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
     """Yield the name, with its dashes, and the text of each setting among words.
+
+    Args:
+        words: of the command line.
+        sections: section -> its settings by their names, of which hints take their names.
 
     Raises:
         InputError: a word names no setting, or has no text.
@@ -499,12 +505,21 @@ def _named_texts(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         names_setting = name.startswith("--") and ("." in key or key in ("seed", "trainer"))
         if not names_setting or value is None:
             message = f"{word} is not a key with a value"
-            hint = "write --section.key VALUE"
+            hint = _key_like(key, sections) or "write --section.key VALUE"
             if before and not word.startswith("-"):
                 hint = f"several values of one key have commas between them: {before},{word}"
             raise InputError(message, hint=hint)
         before = f"{name} {value}"
         yield name, value
+
+
+def _key_like(word: str, sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return which settings a word without a section may mean; empty if there is none."""
+    name = word.replace("-", "_")
+    keys = [f"--{section}.{name} VALUE" for section, keys in sections.items() if name in keys]
+    if name in ("epochs", "max_epochs") and not keys:
+        keys.append("--trainer.max_epochs VALUE")
+    return f"did you mean {' or '.join(keys)}?" if keys else ""
 
 
 def _value_of(text: str, hint: Any) -> Any:

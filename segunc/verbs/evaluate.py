@@ -627,7 +627,10 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
     if options.corruption is not None:
         corruption = Corruption.parse(options.corruption)
     if data.entry is None or not options.root:
-        raise InputError("--model needs a data set", hint="--dataset camvid --root data/camvid")
+        hint = "--dataset camvid --root data/camvid, or --config with the file of segunc init"
+        if options.anomaly_labels or options.labels:
+            hint += "; labels in a folder of their own need maps: segunc predict, then --maps MAPS"
+        raise InputError("--model needs a data set", hint=hint)
     samples = data.frames.of_samples(split_samples(data.entry, options))
     model = load_model(folder)
     if corruption is not None:
@@ -749,7 +752,8 @@ def _labels_of(
         if entry is None or entry.labels is None:
             raise InputError(
                 "nothing says which values of --labels are which classes",
-                hint="add --dataset cityscapes, or --label-map CSV",
+                hint="add --dataset cityscapes, --label-map CSV, or --config with the file of "
+                "segunc init",
             )
         label_map = entry.label_map()
     masks = entry

@@ -82,6 +82,10 @@ from segunc.verbs.model_cache import model_folder
 DRAWS = "draws.npy"
 _MODEL_FILES = {"onnx": ONNX, "triton": f"1/{ONNX}", "openvino": XML, "pt2": "model.pt2"}
 RECORD = "model.json"
+HINT_CALIBRATE = (
+    "calibrate on maps of segunc predict --precision float32, with the draws, the seed and the "
+    "size of this file"
+)
 TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
 OF_BENCHMARKS = ("maps", "score", "method", "track")
@@ -656,7 +660,7 @@ def _about(
         threshold = _read_exported_threshold(path, sampler)
         recorded_size = threshold.settings.get("size")
         run_size = _run_size(options, model, placement, recorded_size)
-        threshold.check_run({**run, "size": run_size}, str(path))
+        threshold.check_run({**run, "size": run_size}, str(path), HINT_CALIBRATE)
         holds_for = recorded_size or description.inference_size
         about["threshold"] = {
             **_threshold_record(threshold, holds_for),

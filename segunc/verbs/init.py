@@ -31,7 +31,14 @@ from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
 from segunc.data.entries import DatasetEntry
 from segunc.data.frame_lists import FRAME_COLUMNS, FrameRow, read_frame_list
 from segunc.data.images import Colour, Image, Labels, resize_nearest
-from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
+from segunc.data.labels import (
+    COLUMNS,
+    IGNORE,
+    VOID_NAMES,
+    LabelMap,
+    label_map,
+    read_label_map,
+)
 from segunc.data.pairing import Pair
 from segunc.data.recognition import Recognised, recognise, recognised_as
 from segunc.data.splits import Divider
@@ -448,9 +455,14 @@ def _rows_of_void(found: Found, labels: LabelMap, texts: Iterable[str]) -> list[
         InputError: the label map says what a named value is.
     """
     values = _values_of(found, labels)
-    void = _named_void(sorted(found.pixels, key=_sort_key), texts)
-    void -= _ignored_values(found, labels)
-    taken = [_text(value) for value in sorted(void, key=_sort_key) if value in values]
+    ignored = _ignored_values(found, labels)
+    if ignored:
+        # The name of what the label map ignores asks for what is done anyway.
+        texts = [text for text in texts if text.lower() not in VOID_NAMES]
+    taken = [text for text in texts if text in labels.classes]
+    if not taken:
+        void = _named_void(sorted(found.pixels, key=_sort_key), texts) - ignored
+        taken = [_text(value) for value in sorted(void, key=_sort_key) if value in values]
     if taken:
         raise InputError(
             f"--void {','.join(taken)} is a class of the label map",

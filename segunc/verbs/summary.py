@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +46,8 @@ class SummaryResult(VerbResult):
         path: the table; None if none was asked for.
         failure: which frames have no maps, in one line; empty if all have.
         events: flagged regions over time, in the order in which they begin.
+        percentile: median over the frames of the 99th percentile of the score, in its unit; None if
+            the maps do not record it.
     """
 
     moments: tuple[Moment, ...]
@@ -55,6 +59,7 @@ class SummaryResult(VerbResult):
     path: Path | None = None
     failure: str = ""
     events: tuple[Event, ...] = ()
+    percentile: float | None = None
 
 
 @takes(SummaryOptions)
@@ -103,6 +108,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
         path=Path(options.out) if options.out else None,
         failure=_failure(manifests),
         events=tuple(events),
+        percentile=_typical_percentile(folders, ranking.score),
     )
     if result.path:
         write_file(result.path, _table(result))
@@ -135,6 +141,20 @@ def _choose_ranking(
             f"the maps record no regions of {score}, so frames are ranked by its {statistic}"
         )
     return Ranking(score, statistic, label_score)
+
+
+def _typical_percentile(folders: Sequence[Path], score: str) -> float | None:
+    """Return the median over all frames of the 99th percentile of a score, None where the maps do
+    not record it.
+    """
+    percentiles = []
+    for folder in folders:
+        manifest = read_manifest(folder) or {}
+        for record in FrameRecords(folder, all_shards(manifest)).values():
+            percentile = record.get("p99", {}).get(score)
+            if percentile is not None and math.isfinite(percentile):
+                percentiles.append(float(percentile))
+    return statistics.median(percentiles) if percentiles else None
 
 
 def _gaps(manifests: Mapping[Path, Manifest]) -> list[str]:

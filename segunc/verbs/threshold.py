@@ -637,7 +637,8 @@ class _Choice:
                 lacks = "no frame has class labels and a prediction"
             raise InputError(
                 f"--control {control} says nothing here: {lacks}",
-                hint="--anomaly-labels DIR, or --labels DIR of such frames",
+                hint="--anomaly-labels DIR, or --labels DIR of such frames; without labels there "
+                "is no promise, and segunc summary --maps DIR names a value to begin with",
             )
         if sums.units < 2:
             raise InputError(

@@ -434,8 +434,7 @@ class _Watch:
     def _all_events(self) -> Iterator[Event]:
         self._begin()
         yield self._emit(self._start_event())
-        if self._earlier is not None and self._source.kind == "video":
-            text = "the video is read again from its first frame; numbers of frames go on"
+        for text in self._first_notes():
             yield self._emit({"kind": "note", "text": text})
         self._reader.start()
         started = time.monotonic()
@@ -468,8 +467,18 @@ class _Watch:
                     1 + (now - next_status) // self.options.status
                 )
             if self.options.duration and now - started >= self.options.duration:
+                # Also a watch that saw no frame leaves its lines: that it saw none is a result.
+                self._open_lines()
                 yield self.finish("duration")
                 return
+
+    def _first_notes(self) -> Iterator[str]:
+        """Yield what a user should know of the frames that come."""
+        if self._earlier is not None and self._source.kind == "video":
+            yield "the video is read again from its first frame; numbers of frames go on"
+        awaited = self._source.awaited()
+        if awaited:
+            yield awaited
 
     @property
     def _patience(self) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys, inside, read_lines
+from segunc.core.files import difference_words, differing_keys, inside, read_lines
 from segunc.core.removal import Ledger, files_below
 from segunc.data.images import Image
 from segunc.frames.image_source import stamp_of
@@ -75,9 +75,8 @@ class EarlierWatch:
         now = {key: first.get(key) for key in SETTINGS}
         different = differing_keys(before, now)
         if different:
-            key, recorded, current = different[0]
             raise InputError(
-                f"{path} was written with {key} = {recorded!r} (now {current!r})",
+                f"{path} was written with {difference_words(*different[0])}",
                 hint="give another --out",
             )
 

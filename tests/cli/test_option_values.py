@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from segunc import options as opts
 from segunc.options import (
     Options,
     by_name,
@@ -103,3 +104,20 @@ def test_other_columns_are_refused_with_the_start_of_the_line(tmp_path: Path) ->
 
 def test_an_output_that_is_not_a_path_is_not_looked_for() -> None:
     assert Counted(out=3).out == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "expected"),
+    [
+        (opts.SummaryOptions(maps="maps", flag="entropy=0.5"), "flag", ["entropy=0.5"]),
+        (opts.EvaluateOptions(maps="maps", scores="msp,entropy"), "scores", ["msp", "entropy"]),
+        (opts.EvaluateOptions(protocols="pooled,smiyc"), "protocols", ["pooled", "smiyc"]),
+        (opts.CompareOptions(results="a.json"), "results", ["a.json"]),
+        (opts.ReportOptions(model="m", runs="a,b.json", out="r"), "runs", ["a,b.json"]),
+        (opts.PredictOptions(model="m", input="a,b.jpg", out="maps"), "input", "a,b.jpg"),
+    ],
+)
+def test_one_text_stands_for_several_as_on_the_command_line(
+    options: Options, name: str, expected: object
+) -> None:
+    assert getattr(options, name) == expected

@@ -65,9 +65,36 @@ def test_an_option_that_other_verbs_have_is_led_to_the_name_here(
         with pytest.raises(SystemExit):
             main([*words, *given])
         assert "(did you mean --duration?)" in capsys.readouterr().err
+    for verb in ("evaluate", "overlay", "summary"):
+        with pytest.raises(SystemExit):
+            main([verb, "--maps", "m", "--input", "i", "--out", "o"])
+        assert "(did you mean --maps?)" in capsys.readouterr().err
 
 
 PREDICT = ("predict", "--model", "m", "--input", "i", "--out", "o")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("overlay --maps m --out o --frames 000 001", "--frames 000,001)"),
+        ("summary --maps m --flag entropy=0.5 knn=1", "--flag entropy=0.5,knn=1)"),
+    ],
+)
+def test_values_without_commas_between_them_are_shown_with_commas(
+    words: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words.split())
+    assert f"(several values have commas between them: {hint}" in capsys.readouterr().err
+
+
+def test_a_stray_word_after_another_option_has_no_such_hint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["summary", "--maps", "m", "n"])
+    assert "commas" not in capsys.readouterr().err
 
 
 def test_a_repeated_option_of_several_values_adds_them() -> None:

@@ -23,6 +23,7 @@ from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
 from tests.support.events import FPS, SEEN, SIZE, event_scene, write_events_scene
+from tests.verbs.processes import segunc as run
 
 
 @pytest.fixture
@@ -123,6 +124,17 @@ def test_a_crop_shows_the_score_where_there_is_no_image(
 ) -> None:
     for record in records_of(maps_of_a_drive, tmp_path / "events.json"):
         assert read_image(tmp_path / record["peak"]["crop"]).shape == (180, 240, 3)
+
+
+def test_a_summary_names_a_threshold_to_begin_with(maps_of_a_drive: Path) -> None:
+    reader = MapsReader(maps_of_a_drive)
+    percentiles = [np.percentile(reader.read(name, "entropy"), 99) for name in reader.frames]
+    expected = float(np.median(percentiles))
+    percentile = segunc.summary(maps_of_a_drive).percentile
+    assert percentile == pytest.approx(expected, abs=1e-4)
+    line = f"--flag entropy={percentile:.3g} lists regions"
+    assert line in run(f"summary --maps {maps_of_a_drive}").stdout
+    assert "--flag" not in run(f"summary --maps {maps_of_a_drive} --flag entropy=0.5").stdout
 
 
 def test_csv_holds_the_events_of_json(maps_of_a_drive: Path, tmp_path: Path) -> None:

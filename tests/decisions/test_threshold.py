@@ -609,6 +609,29 @@ def test_a_threshold_belongs_to_its_model_and_settings(
         made.check_run(run | changes, "t.json")
 
 
+@pytest.mark.parametrize(
+    ("calibrated", "changes", "hint"),
+    [
+        ({}, {"draws": 9}, "make the maps with --draws 4, or calibrate on maps like these"),
+        ({}, {"alpha": 0.9}, "leave --alpha out, or calibrate on maps like these"),
+        ({"size": [64, 128]}, {}, "make the maps with --size 64x128, or calibrate"),
+        ({}, {"compact": True}, "Hint: calibrate on maps like these"),
+    ],
+)
+def test_a_threshold_of_other_settings_names_the_option_that_gives_its_own(
+    predicted: Job,
+    tmp_path: Path,
+    calibrated: dict[str, Any],
+    changes: dict[str, Any],
+    hint: str,
+) -> None:
+    made = calibrate_predicted(predicted, tmp_path / "t.json")
+    made = replace(made, settings={**made.settings, **calibrated})
+    with pytest.raises(InputError) as refused:
+        made.check_run(run_of(predicted) | changes, "t.json")
+    assert hint in f"Hint: {refused.value.hint}"
+
+
 def test_a_threshold_depends_on_what_was_fitted_for_its_score(
     predicted: Job, tmp_path: Path
 ) -> None:

@@ -609,7 +609,8 @@ THRESHOLD = "--threshold THRESHOLD"
         ("--to pt2 --size 64x128 --draws 1", "1 draw is too few for 2 members"),
         (
             f"--to pt2 --size 64x128 --draws 6 {THRESHOLD}",
-            "was calibrated on maps with draws 4",
+            "was calibrated on maps with draws 4, and these have 6. Hint: calibrate on maps of "
+            "segunc predict --precision float32",
         ),
         (
             f"--to pt2 --size 64x128 --scores msp {THRESHOLD}",

@@ -349,3 +349,10 @@ def test_without_a_figure_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^there is nothing to draw: `plots` needs class labels"):
         plots.write_plots(gatherer_of({}), {"calibration": {}}, folder, "model")
     assert not folder.exists()
+
+
+def test_an_axis_of_frames_has_whole_numbers() -> None:
+    figure = plots.monitor_figure(np.linspace(0, 2.4, 18), 2.0, "mean of entropy")
+    ticks = figure.axes[0].get_xticks()
+    np.testing.assert_array_equal(ticks, np.round(ticks))
+    figure.clear()

@@ -37,6 +37,21 @@ def test_a_setting_below_a_value_is_refused() -> None:
         parse_config(TrainConfig, None, [*DATA, "--data.root.left=1"])
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("--batch-size", "did you mean --data.batch_size VALUE?"),
+        ("--lr", "did you mean --optimisation.lr VALUE?"),
+        ("--epochs", "did you mean --trainer.max_epochs VALUE?"),
+        ("--paint", "write --section.key VALUE"),
+    ],
+)
+def test_a_setting_without_its_section_is_refused_with_its_name(word: str, hint: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_config(TrainConfig, None, [*DATA, word, "3"])
+    assert refused.value.hint == hint
+
+
 def test_a_word_for_a_text_is_not_read_as_a_number() -> None:
     config = parse_config(TrainConfig, None, [*DATA, "--network.encoder=1e3"])
     assert config.network.encoder == "1e3"

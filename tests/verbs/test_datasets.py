@@ -427,3 +427,11 @@ def test_maps_of_images_that_look_like_labels_are_not_thrown_away_without_a_word
     assert finished_frames(out) == 4
     assert run(*words) == 2
     assert "restore it (--all-images, where it looks like a label)" in capsys.readouterr().err
+
+
+def test_a_model_with_labels_of_no_data_set_is_led_to_its_maps(
+    trained: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model", trained.base, "--anomaly-labels", trained.masks, "--dataset", "folder-255"]
+    assert run("evaluate", *words, "--out", tmp_path / "metrics.json") == 2
+    assert "segunc predict, then --maps MAPS" in capsys.readouterr().err

@@ -372,6 +372,16 @@ def test_void_that_a_label_map_ignores_may_be_named_again(tmp_path: Path) -> Non
         segunc.init(root, out=tmp_path / "y.yaml", label_map=str(knowing), void=[black])
 
 
+def test_void_may_be_the_name_in_a_label_map(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", as_colours)
+    names = csv_of_colours(tmp_path / "a.csv", void="void")
+    made = segunc.init(root, out=tmp_path / "x.yaml", label_map=str(names), void=["void"])
+    assert read_label_map(made.label_map).num_classes == 5
+    with pytest.raises(InputError, match="pole is a class of the label map") as refused:
+        segunc.init(root, out=tmp_path / "y.yaml", label_map=str(names), void=["pole"])
+    assert refused.value.hint == "give it the train_id 255 there"
+
+
 def test_an_update_needs_an_earlier_init(tmp_path: Path) -> None:
     root = draw(tmp_path / "data")
     with pytest.raises(InputError, match="no earlier init to update"):

@@ -12,13 +12,14 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import cv2
 import numpy as np
 import pytest
 
 import segunc
+from segunc.cli.run import SHOWN
 from segunc.core.errors import InputError
 from segunc.core.files import LineFile, read_lines
 from segunc.core.histogram import TimeHistogram
@@ -28,6 +29,7 @@ from segunc.frames.source import Frame
 from segunc.frames.streams import Arrival, LiveSource
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
+from segunc.options import WatchOptions
 from segunc.verbs import watch as watch_module
 from tests.conftest import Job
 from tests.support.streams import (
@@ -404,6 +406,18 @@ def test_a_watch_ends_after_its_time(given: Any) -> None:
     assert events[-1]["reason"] == "duration"
 
 
+def test_a_watch_of_a_folder_without_images_says_so_and_leaves_its_lines(
+    scene: Scene, tmp_path: Path
+) -> None:
+    (tmp_path / "incoming" / "deeper").mkdir(parents=True)
+    events = scene.watch(input=tmp_path / "incoming", out=tmp_path / "night", duration=0.5)
+    (note,) = of_kind(events, "note")
+    assert f"{tmp_path / 'incoming'} holds no image yet" in note["text"]
+    assert lines_of(tmp_path / "night") == events
+    assert events[-1]["reason"] == "duration"
+    assert events[-1]["read"] == 0
+
+
 def test_memory_does_not_grow_with_the_frames(given: Any, tmp_path: Path) -> None:
     marks = []
     tracemalloc.start()
@@ -576,7 +590,7 @@ def test_a_restarted_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
     words = words_of(scene, scene.clip, "--out", out, "--keep", "alarms")
     done = run(*words)
     assert done.code == 0, done.stderr
-    assert "12 frames: 12 processed, 0 dropped" in done.stdout
+    assert "12 frames: 12 processed, none dropped" in done.stdout
     begun = f"alarms are written to {out / 'alarms.jsonl'}"
     assert done.stdout.splitlines()[0] == begun
     first = lines_of(out)
@@ -687,6 +701,74 @@ def test_lines_are_printed_one_by_one(scene: Scene) -> None:
     assert events[-1]["kind"] == "end"
     assert events[-1]["reason"] == "ended"
     assert kinds(events).count("end") == 1
+
+
+def test_a_watch_that_goes_on_in_a_folder_says_after_which_image(
+    scene: Scene, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for name in ("a.png", "b.png"):
+        cv2.imwrite(str(incoming / name), np.zeros((64, 128, 3), np.uint8))
+    settings: dict[str, Any] = {"input": incoming, "out": tmp_path / "night", "every_frame": True}
+    with segunc.watch(
+        model=scene.job.abnn, flag=[scene.flag], **SAMPLING, **settings, frame_lines=True
+    ) as events:
+        for event in events:
+            if event.get("frame") == 1:
+                break
+    events_after = scene.watch(**settings, duration=0.5)
+    (note,) = of_kind(events_after, "note")
+    assert note["text"].startswith("the watch goes on after b.png;")
+
+
+def test_a_watch_that_kept_frames_names_the_review_at_its_threshold(
+    scene: Scene, tmp_path: Path
+) -> None:
+    out = tmp_path / "night"
+    done = run(*words_of(scene, scene.clip, "--out", out, "--keep", "alarms"))
+    review = f"segunc review --maps {out / 'maps'} --flag {scene.flag} --out review"
+    assert f"look at the kept frames: {review}" in done.stdout
+    done = run(*words_of(scene, scene.clip, "--out", tmp_path / "other"))
+    assert "segunc review" not in done.stdout
+
+
+class EndedWatch:
+    """The result of a watch that has ended."""
+
+    path = Path("night/alarms.jsonl")
+    end: ClassVar[Event] = {
+        "read": 7,
+        "processed": 3,
+        "dropped": {"newer": 3, "late": 0, "end": 1},
+        "alarms": 2,
+    }
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter([self.end | {"kind": "end"}])
+
+    def close(self, reason: str) -> None:
+        pass
+
+
+def test_frames_that_were_dropped_are_named_with_their_reason() -> None:
+    options = WatchOptions(model="abnn", input="clip.ts", flag=("entropy=0.5",), out="night")
+    lines = list(SHOWN["watch"](EndedWatch(), options))
+    assert lines[0] == (
+        "7 frames: 3 processed, 3 replaced by newer ones, 1 still waiting at the end; "
+        "2 with an alarm"
+    )
+
+
+def test_notes_are_printed_where_lines_go_into_a_folder(scene: Scene, tmp_path: Path) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    done = run(
+        f"watch --model {scene.job.abnn} --input {incoming} --flag {scene.flag} "
+        f"--duration 0.5 --out {tmp_path / 'night'} {WORDS}"
+    )
+    assert f"note: {incoming} holds no image yet" in done.stdout
+    assert (tmp_path / "night" / "alarms.jsonl").exists()
 
 
 def test_a_torn_line_is_cut_also_where_it_is_the_only_one(tmp_path: Path) -> None:
