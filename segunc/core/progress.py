@@ -113,6 +113,11 @@ class ConsoleProgress:
             self._line = ""
 
 
+def say_step(text: str) -> None:
+    """Say which step of a run begins, on standard error, where progress stands."""
+    say(text, stream=sys.stderr, flush=True)
+
+
 @contextlib.contextmanager
 def quiet_opencv() -> Iterator[None]:
     """Keep OpenCV's complaints from standard error, where our one line stands."""

@@ -30,7 +30,7 @@ from segunc.core.files import (
     write_file,
     write_json,
 )
-from segunc.core.progress import ConsoleProgress
+from segunc.core.progress import ConsoleProgress, say_step
 from segunc.core.removal import (
     FileSum,
     check_files,
@@ -41,7 +41,7 @@ from segunc.core.removal import (
     remove_empty,
 )
 from segunc.core.results import VerbResult
-from segunc.core.terminal import counted, say
+from segunc.core.terminal import counted
 from segunc.core.urls import local_folder
 from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
@@ -190,7 +190,7 @@ def _export_model(options: ExportOptions) -> ExportResult:
     if "threshold" in about:
         threshold = about["threshold"]
         placement = replace(placement, flag=Flag(threshold["score"], threshold["value"]))
-    say(_trace_line(options, sampler, placement), flush=True)
+    say_step(_trace_line(options, sampler, placement))
     traced = _trace(options, sampler, placement)
     if traced.draws is not None:
         about["draws_input"] = {
@@ -445,7 +445,7 @@ def _write_checked(
     Raises:
         InputError: the program has an operator that the format lacks, or the file gives other maps.
     """
-    say(f"writing {name}", flush=True)
+    say_step(f"writing {name}")
     if options.to == "pt2":
         graph.write_pt2(traced.program, file, metadata)
     else:
@@ -453,11 +453,11 @@ def _write_checked(
     file.flush()
     written = Path(file.name)
     frames = counted(len(traced.frames), "frame")
-    say(f"comparing {name} with the sampler on {frames}", flush=True)
+    say_step(f"comparing {name} with the sampler on {frames}")
     run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
     check = _compare_file(run, traced, name)
     if options.check_in == "openvino":
-        say(f"comparing {name} in OpenVINO", flush=True)
+        say_step(f"comparing {name} in OpenVINO")
         run = graph.open_openvino(written)
         check["openvino"] = _compare_file(run, traced, f"{name} in OpenVINO")
     if options.to != "pt2":

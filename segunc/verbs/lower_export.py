@@ -12,8 +12,8 @@ from torch import Tensor
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
-from segunc.core.progress import ConsoleProgress
-from segunc.core.terminal import counted, say
+from segunc.core.progress import ConsoleProgress, say_step
+from segunc.core.terminal import counted
 from segunc.exporting.calibration import (
     FrameSet,
     InputForm,
@@ -193,7 +193,7 @@ def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerEx
     metadata = {**metadata, "precision": plan.precision}
     calibration = plan.calibration or ()
     ranges = f", with ranges from {counted(len(calibration), 'frame')}" if calibration else ""
-    say(f"making the file of {plan.precision}{ranges}", flush=True)
+    say_step(f"making the file of {plan.precision}{ranges}")
     made: LowerFile
     run: Run
     if plan.runtime == "openvino":
@@ -203,7 +203,7 @@ def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerEx
         made = lower_onnx(source, plan.precision, calibration, metadata)
         run = open_onnx(made.contents[ONNX])
     held_out = plan.held_out
-    say(f"measuring what it costs on {counted(len(held_out), 'frame')}", flush=True)
+    say_step(f"measuring what it costs on {counted(len(held_out), 'frame')}")
     parent = open_onnx(read_bytes(source))
     price = measure_price(run, parent, _followed(held_out), len(held_out))
     if price.changed > plan.max_changed:

@@ -704,8 +704,9 @@ def test_a_legend_promises_nothing_of_other_roads(
     manifest = {"run": {"input": drawn_of}}
     legend = Legend.of(manifest, "entropy", DisplayRange(0, 1), flag)
     picture = np.zeros((60, 80, 3), np.uint8)
-    ((outlined, _),) = _outline(picture, None, legend, np.zeros((60, 80)))
-    assert outlined == f"Flagged: {words}"
+    flagged, holes = _outline(picture, None, legend, np.zeros((60, 80)))
+    assert flagged.words == f"Flagged: {words}"
+    assert holes.words == "Dashed: a hole, not flagged"
 
 
 def test_other_frames_of_the_calibrations_input_are_said_to_resemble_it(

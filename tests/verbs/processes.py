@@ -50,6 +50,7 @@ CONTEXT.set_forkserver_preload(
 FAST = "--precision float32 --device cpu"
 PROGRESS = re.compile(
     r" (frames|parts)/s| frames$| are free$|^(train|finetune|student): .* steps/s"
+    r"|^(tracing|writing|comparing|making|measuring) "  # the steps of an export
 )
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 
