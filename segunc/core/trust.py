@@ -72,7 +72,10 @@ def agree(code: Code) -> None:
         raise InputError(
             "this user has no home folder, so trust cannot be noted", hint="set XDG_CONFIG_HOME"
         )
-    write_json(folder / NOTE, {**_agreements(), code.name: {"folder": code.folder}})
+    folders = _agreed_folders(code.name)
+    if code.folder not in folders:
+        folders.append(code.folder)
+    write_json(folder / NOTE, {**_agreements(), code.name: {"folders": folders}})
 
 
 def check_agreed(code: Code, how: str) -> None:
@@ -84,7 +87,7 @@ def check_agreed(code: Code, how: str) -> None:
     """
     if code in _agreements_of_environment():
         return
-    if _agreements().get(code.name, {}).get("folder") == code.folder:
+    if code.folder in _agreed_folders(code.name):
         return
     raise InputError(
         f"the code of {code.name} in {code.folder} does not run, "
@@ -140,3 +143,12 @@ def _agreements() -> dict[str, Any]:
     if folder is None or not (folder / NOTE).is_file():
         return {}
     return read_json(folder / NOTE, "the note of what you trust")
+
+
+def _agreed_folders(name: str) -> list[str]:
+    """Return the folders in which the user agreed to a name on this machine.
+
+    Notes of earlier versions have one ``folder`` for a name.
+    """
+    entry = _agreements().get(name, {})
+    return list(entry.get("folders", [entry["folder"]] if "folder" in entry else []))
