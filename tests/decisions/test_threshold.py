@@ -530,8 +530,9 @@ def test_labels_without_an_anomaly_and_scores_without_spread_are_refused(tmp_pat
     }
     with pytest.raises(
         InputError, match="missed-objects says nothing here: no pixel is labelled as an anomaly"
-    ):
+    ) as refusal:
         segunc.threshold(control="missed-objects", **asked)
+    assert "segunc summary --maps DIR names a value" in refusal.value.hint
     for path in maps.rglob("*.npy"):
         np.save(path, np.full((24, 32), 0.5, np.float16))
     with pytest.raises(InputError, match=r"the score 'other' is 0.5 at every labelled pixel"):

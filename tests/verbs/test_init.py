@@ -554,7 +554,9 @@ def test_a_folder_of_labels_has_the_meaning_that_a_configuration_says(
     made: Made, maps: Path, tmp_path: Path
 ) -> None:
     folder = ("--labels", made.data / "masks" / "val", "--maps", maps)
-    assert "nothing says which values" in refuse(EVALUATE, *folder)
+    refusal = refuse(EVALUATE, *folder)
+    assert "nothing says which values" in refusal
+    assert "--config with the file of segunc init" in refusal
     out = tmp_path / "metrics.json"
     succeed("evaluate --replicates 0", *folder, "--config", made.config, "--out", out)
     assert "sky" in json.loads(out.read_text())["segmentation"]["per_class"]
