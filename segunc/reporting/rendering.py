@@ -20,6 +20,7 @@ from segunc.reporting.summary_lines import (
     measuring,
     not_measured,
     number,
+    promise_words,
 )
 from segunc.scores import title_of
 from segunc.training.config import read_config
@@ -62,6 +63,7 @@ def _template(name: str) -> Template:
         "agreement": agreement_sentences,
         "not_measured": not_measured,
         "measuring": measuring,
+        "promise_words": promise_words,
         "frame_names": _frame_names,
     }
     return environment.get_template(name, globals=names)

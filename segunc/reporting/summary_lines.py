@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from segunc.decisions.risks import binomial_bound
-from segunc.decisions.states import BROKEN, HOLDS, LIMITED, MEASURED, OPEN, STATED, UNPROVEN
+from segunc.decisions.states import (
+    BROKEN,
+    HOLDS,
+    LIMITED,
+    MEASURED,
+    OPEN,
+    STATED,
+    STATES,
+    UNPROVEN,
+)
 from segunc.evaluation.comparison import format_cell, format_number
 from segunc.evaluation.resampling import Cell
 from segunc.scores import title_of
@@ -233,6 +242,11 @@ def _is_unproven(row: Row) -> bool:
     """Return whether a promise was kept by so few units that its risk may be above the level."""
     level = row.get("level")
     return bool(row["kept"] == "kept" and level is not None and (row.get("upper") or 0.0) > level)
+
+
+def promise_words(row: Row) -> str:
+    """Return whether one result kept a promise, as the table of the results says it."""
+    return STATES[UNPROVEN] if _is_unproven(row) else str(row["kept"])
 
 
 def _achieved(row: Row, control: str) -> str:

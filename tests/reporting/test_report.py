@@ -230,12 +230,16 @@ def test_a_promise_is_compared_with_what_results_achieved(
         "below": (min(clean, fog) / 2, "broken"),
     }[level]
     path = write_threshold(tmp_path / "t.json", contents[0]["run"], level=promised)
-    facts = report_of(report_on_threshold(predicted, path, results / CLEAN, results / FOG))
+    folder = report_on_threshold(predicted, path, results / CLEAN, results / FOG)
+    facts = report_of(folder)
     assert line_of(facts, "Operating point")["state"] == state
     achieved = facts["thresholds"][0]["achieved"]
     assert [row["loss"] for row in achieved] == [clean, fog]
     kept = ["kept" if loss <= promised else "exceeded" for loss in (clean, fog)]
     assert [row["kept"] for row in achieved] == kept
+    table = page_of(folder).split("Achieved on other frames")[-1].split("</table>")[0]
+    unproven = [row for row in achieved if row["loss"] <= promised < row["upper"]]
+    assert table.count(">kept here, not proven<") == len(unproven)
 
 
 def test_a_bare_threshold_achieves_no_promise(
