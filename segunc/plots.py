@@ -265,9 +265,9 @@ def risk_coverage_figure(lines: Sequence[Line]) -> Figure:
 
 
 @styled
-def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
+def monitor_figure(path: Floats, alarm: float, name: str, against: str) -> Figure:
     """Draw log10 of a martingale of exchangeability after each frame ``[T]``, with the value of its
-    alarm.
+    alarm; ``against`` says in words which frames they are compared with.
     """
     figure, axes = _new_figure()
     frames = np.arange(1.0, len(path) + 1)
@@ -276,7 +276,7 @@ def monitor_figure(path: Floats, alarm: float, name: str) -> Figure:
     axes.axhline(alarm, label=f"Alarm at {alarm:g}", **REFERENCE)
     axes.set(xlabel="Compared frames", ylabel="log10 of the martingale")
     axes.locator_params(axis="x", integer=True)  # half a frame is none
-    _add_legend(figure, "Are frames still like those before them?", "Compared by")
+    _add_legend(figure, f"Are the frames like {against}?", "Compared by")
     return figure
 
 

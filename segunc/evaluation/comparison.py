@@ -374,7 +374,10 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Write the table, the differences to the baseline, and the notes on both."""
+    """Write the table, the differences to the baseline, and the notes on both.
+
+    Rows in which no column has a number stand in the notes alone.
+    """
     texts = [markdown_table(_rows_of_numbers(comparison))]
     if len(comparison.columns) > 1:
         texts.append(markdown_table(_rows_of_differences(comparison)))
@@ -384,9 +387,21 @@ def format_comparison(comparison: Comparison) -> str:
     return "\n\n".join(texts)
 
 
+def _rows_to_show(comparison: Comparison) -> list[Row]:
+    """Return the rows in which some column has a number; all of them where none has.
+
+    The notes name the other rows, and why their numbers lack.
+    """
+    rows = []
+    for row in comparison.rows:
+        if any(cell.value is not None for cell in row.cells):
+            rows.append(row)
+    return rows or list(comparison.rows)
+
+
 def _rows_of_numbers(comparison: Comparison) -> list[list[str]]:
     rows = [["number", *comparison.columns]]
-    for row in comparison.rows:
+    for row in _rows_to_show(comparison):
         texts = [format_cell(cell) for cell in row.cells]
         if row.best is not None:
             texts[row.best] = f"**{texts[row.best]}**"
@@ -400,7 +415,7 @@ def _rows_of_differences(comparison: Comparison) -> list[list[str]]:
     header = [f"less {comparison.columns[baseline]}"]
     header += [comparison.columns[number] for number in others]
     rows = [header]
-    for row in comparison.rows:
+    for row in _rows_to_show(comparison):
         texts = [format_difference(row.differences[number]) for number in others]
         rows.append([row.label, *texts])
     return rows

@@ -113,7 +113,7 @@ def _alarms(
     alarms = []
     if test.fired:
         alarms.append(
-            "the frames are no longer like those before: "
+            f"the frames are no longer like {test.against}: "
             f"alarm at {test.fired} by the {test.compared}"
         )
     if risk and risk["lower"] > threshold.level:
@@ -148,6 +148,7 @@ class _Test:
     fired: str | None  # the frame at which it did
     needed: int  # frames below which no frames could raise an alarm
     reachable: float  # log10 that the most extreme frames would reach
+    against: str  # which frames they are compared with, in words
     compared: str  # what is compared with what, in words
 
     @property
@@ -193,6 +194,7 @@ def _test(
         fired=fired,
         needed=needed,
         reachable=float(largest[min(len(values), len(largest)) - 1]),
+        against="those of the calibration" if past else "those before them",
         compared=f"{options.statistic} of {score}, against {against}",
     )
 
@@ -257,7 +259,8 @@ def _write(state: dict[str, Any], test: _Test, options: MonitorOptions) -> tuple
         stem = Path(options.plot)
         if stem.suffix in (".pdf", ".svg", ".png"):
             stem = stem.with_suffix("")
-        paths += save_figure(monitor_figure(test.path, test.alarm, test.compared), stem)
+        figure = monitor_figure(test.path, test.alarm, test.compared, test.against)
+        paths += save_figure(figure, stem)
     return tuple(paths)
 
 

@@ -264,7 +264,7 @@ def test_the_verb_says_what_changed_by_state_figure_and_exit_code(calibrated: Ca
     state = json.loads(options["out"].read_text())
     assert done.code == 1
     assert 40 < int(state["fired"][-4:]) < 60
-    assert f"no longer like those before: alarm at {state['fired']}" in done.stderr
+    assert f"no longer like those of the calibration: alarm at {state['fired']}" in done.stderr
     assert re.search("ALARM: martingale .* against 60 calibration frames", done.stdout)
     assert (state["frames"], state["reference"]["frames"], state["risk"]) == (80, 60, None)
     assert state["martingale"] > 2

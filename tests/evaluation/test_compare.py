@@ -232,6 +232,21 @@ def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
     assert "— the file does not hold it: scores.msp.pooled.auroc of b." in text
 
 
+def test_a_row_without_any_number_stands_in_the_notes_alone(tmp_path: Path) -> None:
+    a = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.4, "aupr": None}})
+    b = write_result(tmp_path / "b.json", {"entropy": {"auroc": 0.5, "aupr": None}})
+    text = format_comparison(compare(load_results([a, b]), keys=["*.pooled.*"]))
+    assert not any(line.startswith(f"| {AUPR}") for line in text.splitlines())
+    assert f"— no reason is given: {AUPR} of a, {AUPR} of b." in text
+
+
+def test_rows_without_numbers_are_shown_where_there_is_nothing_else(tmp_path: Path) -> None:
+    a = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.4, "aupr": None}})
+    b = write_result(tmp_path / "b.json", {"entropy": {"auroc": 0.5, "aupr": None}})
+    text = format_comparison(compare(load_results([a, b]), keys=["*.aupr"]))
+    assert any(line.startswith(f"| {AUPR}") for line in text.splitlines())
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from sklearn.metrics import precision_recall_curve, roc_curve
 
@@ -352,7 +353,15 @@ def test_without_a_figure_nothing_is_written(tmp_path: Path) -> None:
 
 
 def test_an_axis_of_frames_has_whole_numbers() -> None:
-    figure = plots.monitor_figure(np.linspace(0, 2.4, 18), 2.0, "mean of entropy")
+    figure = plots.monitor_figure(np.linspace(0, 2.4, 18), 2.0, "mean of entropy", "those before")
     ticks = figure.axes[0].get_xticks()
     np.testing.assert_array_equal(ticks, np.round(ticks))
+    figure.clear()
+
+
+@pytest.mark.parametrize("against", ["those of the calibration", "those before them"])
+def test_a_figure_of_the_monitor_says_what_frames_are_compared_with(against: str) -> None:
+    figure = plots.monitor_figure(np.linspace(0, 2.4, 18), 2.0, "mean of entropy", against)
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert f"Are the frames like {against}?" in texts
     figure.clear()
