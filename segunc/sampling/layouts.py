@@ -4,7 +4,8 @@ last, and the weights of convolutions are arranged for the CPU once.
 Convolutions of a CPU are fastest where the channels of a pixel lie side by side. torch keeps this
 order from layer to layer, but cannot tell the order of a map of one pixel, and takes the other one
 for all that follows. oneDNN rearranges the weights of a convolution in each call, unless they come
-as it wants them. Both are found by the calls of a pass, not by the names of networks.
+as it wants them. Depthwise convolutions with a wide dilation are computed by their phases
+(:mod:`segunc.sampling.phases`). All are found by the calls of a pass, not by the names of networks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
+
+from segunc.sampling.phases import phases_of
 
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
 _Settings = tuple[list[int], list[int], list[int], int]
@@ -101,25 +104,51 @@ class ChannelsLast(TorchFunctionMode):
         images, weight, bias, settings = _convolution(args)
         if settings is None or not _may_be_arranged(images, weight, settings):
             return F.conv2d(*args)
-        padding, stride, dilation, groups = settings
         try:
-            arranged = self._weights.of(weight, images.shape, settings)
-            convolved: Tensor = torch.ops.mkldnn._convolution_pointwise(
-                images.contiguous(memory_format=torch.channels_last),
-                arranged,
-                bias,
-                padding,
-                stride,
-                dilation,
-                groups,
-                "none",
-                [],
-                "",
-            )
+            convolved = self._arranged(images, weight, bias, settings)
         except (RuntimeError, AttributeError):
             # What is wrong with the call, torch's own function says.
             return F.conv2d(*args)
         return convolved
+
+    def _arranged(
+        self, images: Tensor, weight: nn.Parameter, bias: Tensor | None, settings: _Settings
+    ) -> Tensor:
+        """Return a convolution with the arranged weight, by its phases where that is faster."""
+        padding, stride, dilation, groups = settings
+        phases = phases_of(images, weight, padding, stride, dilation, groups)
+        if phases is None:
+            return self._convolved(images, weight, bias, settings)
+        of_phase: _Settings = (list(phases.padding), stride, [1, 1], groups)
+        joined = phases.convolve(
+            images, lambda parts: self._convolved(parts, weight, bias, of_phase)
+        )
+        height = _length(images, weight, settings, axis=0)
+        width = _length(images, weight, settings, axis=1)
+        whole: Tensor = joined[:, :, :height, :width]
+        return whole.contiguous(memory_format=torch.channels_last)
+
+    def _convolved(
+        self, images: Tensor, weight: nn.Parameter, bias: Tensor | None, settings: _Settings
+    ) -> Tensor:
+        """Return a convolution with the arranged weight."""
+        convolved: Tensor = torch.ops.mkldnn._convolution_pointwise(
+            images.contiguous(memory_format=torch.channels_last),
+            self._weights.of(weight, images.shape, settings),
+            bias,
+            *settings,
+            "none",
+            [],
+            "",
+        )
+        return convolved
+
+
+def _length(images: Tensor, weight: Tensor, settings: _Settings, axis: int) -> int:
+    """Return the height (axis 0) or the width (1) of a convolution of stride 1."""
+    padding, _, dilation, _ = settings
+    reach = dilation[axis] * (weight.shape[2 + axis] - 1)
+    return images.shape[2 + axis] + 2 * padding[axis] - reach
 
 
 def _convolution(
