@@ -119,14 +119,9 @@ class ChannelsLast(TorchFunctionMode):
         phases = phases_of(images, weight, padding, stride, dilation, groups)
         if phases is None:
             return self._convolved(images, weight, bias, settings)
-        of_phase: _Settings = (list(phases.padding), stride, [1, 1], groups)
-        joined = phases.convolve(
-            images, lambda parts: self._convolved(parts, weight, bias, of_phase)
-        )
-        height = _length(images, weight, settings, axis=0)
-        width = _length(images, weight, settings, axis=1)
-        whole: Tensor = joined[:, :, :height, :width]
-        return whole.contiguous(memory_format=torch.channels_last)
+        same_size = [side // 2 for side in weight.shape[2:]]
+        of_phase: _Settings = (same_size, stride, [1, 1], groups)
+        return phases.convolve(images, lambda parts: self._convolved(parts, weight, bias, of_phase))
 
     def _convolved(
         self, images: Tensor, weight: nn.Parameter, bias: Tensor | None, settings: _Settings
@@ -142,13 +137,6 @@ class ChannelsLast(TorchFunctionMode):
             "",
         )
         return convolved
-
-
-def _length(images: Tensor, weight: Tensor, settings: _Settings, axis: int) -> int:
-    """Return the height (axis 0) or the width (1) of a convolution of stride 1."""
-    padding, _, dilation, _ = settings
-    reach = dilation[axis] * (weight.shape[2 + axis] - 1)
-    return images.shape[2 + axis] + 2 * padding[axis] - reach
 
 
 def _convolution(

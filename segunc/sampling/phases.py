@@ -20,42 +20,38 @@ from torch import Tensor
 SLOW_FROM = {"AVX2": 6, "AVX512": 7}
 """Least dilation at which oneDNN falls back, by the instructions that torch uses; measured for
 kernels of 3 x 3."""
-MAX_GROWTH = 2.0
-"""Phases are made equally large by zeros; more of them than this factor of the pixels cost more
-than they save."""
 
 
 @dataclass(frozen=True)
 class Phases:
-    """How the phases of a depthwise convolution lie in its feature maps.
+    """How the phases of a feature map lie in it.
 
     Attributes:
-        dilation: of rows and columns, which is the number of phases along each.
+        number: of phases along the rows and the columns.
         size: rows and columns of a phase.
-        padding: of a phase, in its own pixels.
     """
 
-    dilation: tuple[int, int]
+    number: tuple[int, int]
     size: tuple[int, int]
-    padding: tuple[int, int]
 
     def convolve(self, images: Tensor, convolve: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the convolution of feature maps.
+        """Return the convolution of feature maps ``[n, C, H, W]``, of the same shape and channels
+        last.
 
         Args:
-            images: ``[n, C, H, W]``.
-            convolve: the same convolution without dilation, with the padding of a phase, of phases
+            images: the feature maps.
+            convolve: the same convolution without dilation, which keeps the size, of phases
                 ``[n * phases, C, rows, columns]``, channels last.
-
-        Returns:
-            ``[n, C, H', W']``, channels last, whose last rows and columns may have to be cut.
         """
-        return self._joined(convolve(self._parted(images)), len(images))
+        height, width = images.shape[-2:]
+        joined = self._joined(convolve(self._parted(images)), len(images))
+        return joined[:, :, :height, :width].contiguous(memory_format=torch.channels_last)
 
     def _parted(self, images: Tensor) -> Tensor:
         """Return the phases ``[n * phases, C, rows, columns]`` of images, channels last."""
         height, width = images.shape[-2:]
-        (down, across), (rows, columns) = self.dilation, self.size
+        down, across = self.number
+        rows, columns = self.size
         zeros = (0, columns * across - width, 0, rows * down - height)
         pixels = F.pad(images, zeros).permute(0, 2, 3, 1)
         parts = pixels.reshape(len(images), rows, down, columns, across, -1)
@@ -64,7 +60,7 @@ class Phases:
 
     def _joined(self, phases: Tensor, count: int) -> Tensor:
         """Return ``count`` feature maps of their phases, channels last: the inverse."""
-        down, across = self.dilation
+        down, across = self.number
         channels, rows, columns = phases.shape[1:]
         parts = phases.permute(0, 2, 3, 1).reshape(count, down, across, rows, columns, channels)
         ordered = parts.permute(0, 3, 1, 4, 2, 5)
@@ -88,21 +84,20 @@ def phases_of(
         padding, stride, dilation: of rows and columns.
         groups: C for a depthwise convolution.
     """
-    down, across = dilation
     is_depthwise = groups == images.shape[1] and weight.shape[1] == 1
-    is_whole = padding[0] % down == 0 and padding[1] % across == 0
-    if not is_depthwise or not is_whole or stride != [1, 1] or min(dilation) < _slow_from():
+    if not is_depthwise or stride != [1, 1] or min(dilation) < _slow_from():
         return None
-    height, width = images.shape[-2:]
-    rows = -(-height // down)
-    columns = -(-width // across)
-    if rows * down * columns * across > MAX_GROWTH * height * width:
-        return None
-    return Phases(
-        dilation=(down, across),
-        size=(rows, columns),
-        padding=(padding[0] // down, padding[1] // across),
-    )
+    number = []
+    size = []
+    for axis, length in enumerate(images.shape[-2:]):
+        side = weight.shape[2 + axis]
+        if side % 2 == 0 or padding[axis] != dilation[axis] * (side // 2):
+            return None  # the map would move, or change its size
+        # Pixels that are further apart than the map is long meet zeros alone.
+        phases = min(dilation[axis], length)
+        number.append(phases)
+        size.append(-(-length // phases))
+    return Phases(number=(number[0], number[1]), size=(size[0], size[1]))
 
 
 def _slow_from() -> float:
