@@ -808,8 +808,8 @@ class PredictOptions(SamplingOptions, SourceOptions):
             a run that was stopped
         compact: write maps of half the height and width, with 8-bit codes of scores in 0..1; they
             take about a tenth of the bytes
-        overlay: also write overlays (and a video, for video input) of anomaly if it is written,
-            otherwise of entropy
+        overlay: also write overlays (and a video, for video input) of the score of --flag, else of
+            anomaly if it is written, otherwise of entropy
         flag (JSON): threshold.json for --overlay: overlays outline what this threshold flags, and
             their legend names it
         scores (A,B): scores to write (default: those that every model has, and anomaly if it was

@@ -273,11 +273,14 @@ class _Frames:
 def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
     """Return the frames of results that resample frames, else those of the maps, by their role."""
     frames = _Frames()
-    named = False
+    named: list[tuple[Sequence[str], str]] = []
     for run, result in zip(inputs.results, results, strict=True):
         if run.replicates and run.content.get("bootstrap", {}).get("unit") == "frame":
-            frames.add(run.replicates.units, result["role"])
-            named = True
+            named.append((run.replicates.units, result["role"]))
+    # Those with the longest paths first: others are found among them.
+    named.sort(key=lambda group: -max(name.count("/") for name in group[0]))
+    for names, role in named:
+        frames.add(_below_one_folder(names, set().union(*frames.of_role.values())), role)
     if not named:
         for reader in inputs.maps:
             frames.add(reader.frames, TEST)
@@ -287,6 +290,25 @@ def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
         calibrated = threshold.frames.keys() - apart
         frames.add(_as_results_name_them(calibrated, known - apart), CALIBRATION)
     return frames
+
+
+def _below_one_folder(names: Collection[str], known: Collection[str]) -> Collection[str]:
+    """Return the frames of a result by the names that another result gives them.
+
+    A result of maps names frames by their path below the input of ``predict``, which may be one
+    folder of a data set. Where all of them lie in one folder of the frames that are known, they are
+    the same frames; where several folders hold all of them, nobody knows which.
+    """
+    of_folder: dict[str, set[str]] = {}
+    for name in known:
+        parts = name.split("/")
+        for depth in range(1, len(parts)):
+            folder = "/".join(parts[:depth])
+            of_folder.setdefault(folder, set()).add("/".join(parts[depth:]))
+    holding = [folder for folder, below in of_folder.items() if below.issuperset(names)]
+    if len(holding) != 1:
+        return names
+    return [f"{holding[0]}/{name}" for name in names]
 
 
 def _as_results_name_them(calibrated: Collection[str], known: Collection[str]) -> set[str]:

@@ -238,8 +238,11 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
         sources = _open_sources(inputs, options, channels_in(folder))
     scores = tuple(check_scores(options.scores or default_scores(folder)))
     flag = read_thresholds(options.flag)
-    overlay = first_shown(scores) if options.overlay else None
-    _check_flag(flag, overlay, scores)
+    overlay = None
+    if options.overlay:
+        overlay = _overlay_score(scores, flag)
+    elif flag:
+        raise InputError("--flag outlines pixels in overlays", hint="add --overlay")
     check_compile_option(options)
     thread_count = _thread_count(options, inputs)
     for source in sources:
@@ -367,13 +370,26 @@ def _selection(options: PredictOptions) -> Selection:
     return Selection(options.every, start, end)
 
 
-def _check_flag(flag: Mapping[str, Threshold], overlay: str | None, scores: Sequence[str]) -> None:
-    """Raise InputError for a threshold of another score than overlays draw."""
-    not_drawn = [score for score in flag if score != overlay]
-    if not_drawn:
-        message = f"--flag has a threshold of '{min(not_drawn)}', which is not drawn"
-        hint = f"--overlay draws {first_shown(scores)}; segunc overlay draws other scores"
-        raise InputError(message, hint=hint)
+def _overlay_score(scores: Sequence[str], flag: Mapping[str, Threshold]) -> str:
+    """Return the score that overlays draw: that of the threshold, else the first shown.
+
+    Raises:
+        InputError: thresholds are of several scores, or of one that is not written.
+    """
+    if not flag:
+        return first_shown(scores)
+    if len(flag) > 1:
+        raise InputError(
+            f"--flag has thresholds of {len(flag)} scores ({', '.join(flag)}), and overlays draw one",
+            hint="give one; segunc overlay draws the others",
+        )
+    (score,) = flag
+    if score not in scores:
+        raise InputError(
+            f"--flag has a threshold of '{score}', which is not written",
+            hint=f"add it: --scores {','.join([*scores, score])}",
+        )
+    return score
 
 
 def _recorded_settings(inputs: Sequence[Input]) -> Mapping[str, Any] | None:

@@ -32,6 +32,7 @@ from segunc.evaluation.tables import format_metrics
 from segunc.gallery.drawing import Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
+from segunc.verbs.execution import _overlay_score
 from tests.conftest import Job
 
 FRAMES = [f"{'day' if i % 3 else 'night'}/f{i:02d}" for i in range(60)]
@@ -676,10 +677,25 @@ def test_predict_draws_the_threshold(predicted: Job, tmp_path: Path) -> None:
     assert shown.frames == 4
 
 
-def test_predict_refuses_a_threshold_that_is_not_drawn(predicted: Job, tmp_path: Path) -> None:
+def test_overlays_draw_the_score_of_the_threshold() -> None:
+    scores = ["msp", "entropy", "epistemic", "anomaly"]
+    assert _overlay_score(scores, {}) == "anomaly"
+    assert _overlay_score(scores, {"epistemic": Threshold(0.1)}) == "epistemic"
+
+
+def test_overlays_draw_the_threshold_of_one_score_that_is_written() -> None:
+    flag = {"entropy": Threshold(0.1), "anomaly": Threshold(0.1)}
+    with pytest.raises(InputError, match=r"thresholds of 2 scores \(entropy, anomaly\)"):
+        _overlay_score(["entropy", "anomaly"], flag)
+    with pytest.raises(InputError, match="'anomaly', which is not written") as refused:
+        _overlay_score(["entropy"], {"anomaly": Threshold(0.1)})
+    assert "--scores entropy,anomaly" in refused.value.command_line
+
+
+def test_predict_outlines_nothing_without_overlays(predicted: Job, tmp_path: Path) -> None:
     out = tmp_path / "t.json"
     calibrate_predicted(predicted, out)
-    with pytest.raises(InputError, match="which is not drawn"):
+    with pytest.raises(InputError, match=r"outlines pixels in overlays.*add `overlay`"):
         segunc.predict(
             predicted.abnn, predicted.frames, out=tmp_path / "n", flag=[str(out)], device="cpu"
         )

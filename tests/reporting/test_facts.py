@@ -100,6 +100,23 @@ def test_a_calibration_frame_is_known_by_its_path_below_another_root() -> None:
     assert cell_of(facts, "day")["test"] == 1
 
 
+@pytest.mark.parametrize("first", ["of the model", "of maps"])
+def test_frames_of_maps_are_those_of_the_data_set_that_hold_all_of_them(first: str) -> None:
+    runs = {
+        "of the model": ["friday/camera/night1", "friday/camera/day1", "monday/camera/night2"],
+        "of maps": ["night1", "day1"],
+    }
+    ordered = {first: runs[first], **runs}
+    found = _domain(inputs(ordered), roles(TEST, TEST))
+    assert found["frames"][TEST] == 3
+    assert cell_of(found, "night")[TEST] == 2
+
+
+def test_frames_that_two_folders_hold_are_of_neither() -> None:
+    runs = {"model": ["friday/1", "friday/2", "monday/1", "monday/2"], "maps": ["1", "2"]}
+    assert _domain(inputs(runs), roles(TEST, TEST))["frames"][TEST] == 6
+
+
 def test_a_calibration_frame_without_a_folder_is_no_frame_of_another_drive() -> None:
     facts = _domain(inputs({"test": ["day/1", "day/2"]}, ("1",)), roles(TEST))
     assert cell_of(facts, "day")["test"] == 2
