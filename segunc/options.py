@@ -1034,8 +1034,8 @@ class SummaryOptions(DeviceOptions):
 
     Args:
         maps (DIR): maps folder, or a folder of several
-        score: score of the worst moments (default: anomaly if there are maps of it, otherwise
-            entropy)
+        score: score of the worst moments (default: that of --flag, else anomaly if there are maps
+            of it, otherwise entropy)
         statistic: number by which frames are ranked (default: region if the maps record it,
             otherwise mean). mean, p99 and max are the mean, the 99th percentile and the maximum of
             the score. region is the strength of the strongest region, which is its area times its
@@ -1187,8 +1187,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
     Args:
         maps (DIR): maps folder of segunc or any other tool
         out (DIR): folder of the pictures, outside the maps folder
-        score (A,B): scores to draw (default: anomaly if there are maps of it, otherwise entropy;
-            with --to rerun all)
+        score (A,B): scores to draw (default: those of --flag, else anomaly if there are maps of it,
+            otherwise entropy; with --to rerun all)
         frames (A,B): names or patterns of frames to draw, e.g. 000120,night/* (default: all)
         images (PATH): source images, if they were moved after predict
         ranges (A=LOW:HIGH,B=LOW:HIGH): scores at the two ends of the colour bar (default: fixed for

@@ -212,6 +212,12 @@ def check_writable(url: str) -> None:
             f"output {shown_url(url)} cannot be written, because web servers take no files",
             hint="give s3:// or gs://, or a folder of this machine",
         )
+    if url.startswith("memory://"):
+        warnings.warn(
+            f"output {shown_url(url)} lies in the memory of this process, and is lost at its end",
+            NoteWarning,
+            stacklevel=2,
+        )
     probe = f"{url}/{PROBE_NAME}"
     upload(probe, b"")
     file = remote_file(probe)

@@ -59,5 +59,6 @@ def images_ending_in(folder: Path, ending: str, described: str) -> list[Path]:
     if files:
         return files
     if folder.is_dir():
-        raise InputError(f"folder {folder} holds no image *{ending}.png|jpg|...", hint=described)
+        kind = f"image named *{ending}.png, *{ending}.jpg, ..." if ending else "image"
+        raise InputError(f"folder {folder} holds no {kind}", hint=described)
     raise InputError(f"folder {folder} does not exist", hint=described)

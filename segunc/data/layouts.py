@@ -354,9 +354,8 @@ def _files_of(root: Path, pattern: str, ending: str, described: str) -> list[Pat
     for folder in folders:
         files += [path for path in image_files(folder) if path.stem.endswith(ending)]
     if not files:
-        raise InputError(
-            f"folders {root / pattern} hold no image *{ending}.png|jpg|...", hint=described
-        )
+        kind = f"image named *{ending}.png, *{ending}.jpg, ..." if ending else "image"
+        raise InputError(f"folders {root / pattern} hold no {kind}", hint=described)
     return files
 
 

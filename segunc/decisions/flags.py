@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.data.frame_names import composed
 from segunc.decisions.guarantee import (
     GuaranteedThreshold,
@@ -22,7 +23,7 @@ from segunc.decisions.preparation import AS_IT_IS, Prediction, Preparation
 from segunc.maps.encoding import Array
 from segunc.maps.regions import Mask
 from segunc.metrics.objects import SMALLEST_OBJECT
-from segunc.scores import SCORES
+from segunc.scores import SCORES, first_shown
 
 # Pixels of a flagged region, as of a predicted component of SegmentMeIfYouCan's obstacle track.
 SMALLEST_REGION = 50
@@ -113,12 +114,36 @@ def read_thresholds(words: Iterable[str] | Mapping[str, float]) -> dict[str, Thr
     return thresholds
 
 
-def check_promises(flag: Mapping[str, Threshold], run: Mapping[str, Any]) -> None:
-    """Raise InputError for a threshold that was calibrated on maps of another model, tool or
-    setting than those of a run; see :meth:`GuaranteedThreshold.check_run`."""
+def ranking_score(scores: Iterable[str], flag: Mapping[str, Threshold]) -> str:
+    """Return the score that ranks frames where none is named: one that has a threshold, else the
+    first shown; empty where there is no score.
+    """
+    names = tuple(scores)
+    flagged = [name for name in names if name in flag]
+    return first_shown(flagged or names)
+
+
+def check_promises(
+    flag: Mapping[str, Threshold], run: Mapping[str, Any], sizes: Collection[str] = ()
+) -> None:
+    """Check that thresholds belong to the maps of a run, and warn where its frames have another
+    size than those of the calibration.
+
+    Args:
+        flag: score -> threshold.
+        run: see :meth:`GuaranteedThreshold.check_run`.
+        sizes: width x height of the frames, as of :meth:`MapsReader.sizes`; empty where unknown.
+
+    Raises:
+        InputError: a threshold was calibrated on maps of another model, tool or setting.
+    """
     for threshold in flag.values():
-        if threshold.guarantee:
-            threshold.guarantee.check_run(run, threshold.source)
+        if threshold.guarantee is None:
+            continue
+        threshold.guarantee.check_run(run, threshold.source)
+        note = threshold.guarantee.size_note(sizes, threshold.source)
+        if note:
+            warnings.warn(note, NoteWarning, stacklevel=2)
 
 
 def calibrated_frames(

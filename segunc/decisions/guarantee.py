@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -55,7 +55,7 @@ FITTED = {
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
 FITTED_KEYS = ("features_sha256", "anomaly", "class_sets")
 """All keys of :data:`FITTED`: two models with equal hashes may still differ in these."""
-LATER_KEYS = {"source", "smallest_object", "preparation"}
+LATER_KEYS = {"source", "smallest_object", "preparation", "sizes"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
 """Keys of a run without which the model's own value holds."""
@@ -98,6 +98,8 @@ class GuaranteedThreshold(Settings):
     smallest_object: int = 0  # pixels; earlier versions counted labelled regions of any size
     # What is done with a map before it is compared with the value; nothing in earlier versions.
     preparation: Preparation = AS_IT_IS
+    # Width x height of the calibration frames, each size once; nothing in earlier versions.
+    sizes: tuple[str, ...] = ()
     kind: str = "segunc threshold"
     version: int = 1
 
@@ -157,6 +159,21 @@ class GuaranteedThreshold(Settings):
                 f"{source} was calibrated on maps with {before}, and these have {now}",
                 hint=hint or _hint_for_setting(key, calibrated),
             )
+
+    def size_note(self, sizes: Collection[str], source: str) -> str:
+        """Return what a user should know of frames of other sizes than those of the calibration;
+        empty for nothing, and where either is not known.
+        """
+        others = [size for size in sizes if size not in self.sizes]
+        if not others or not self.sizes:
+            return ""
+        calibrated = " and ".join(self.sizes)
+        these = " and ".join(others)
+        return (
+            f"{source} was calibrated on frames of {calibrated} pixels, and these have "
+            f"{these}: its promise is about the former, and regions and objects of a "
+            "number of pixels are of another size here"
+        )
 
     def holds(self, name: str, identity: str, source: str) -> bool:
         """Return whether a frame is one of the calibration: its source, its name and its bytes.

@@ -392,10 +392,7 @@ def _rows_to_show(comparison: Comparison) -> list[Row]:
 
     The notes name the other rows, and why their numbers lack.
     """
-    rows = []
-    for row in comparison.rows:
-        if any(cell.value is not None for cell in row.cells):
-            rows.append(row)
+    rows = [row for row in comparison.rows if any(cell.value is not None for cell in row.cells)]
     return rows or list(comparison.rows)
 
 

@@ -89,7 +89,8 @@ def _leave_out_calibrated(
 ) -> list[str]:
     """Leave out the frames that thresholds were calibrated on, and return the others."""
     labelled = label_files.labelled(names)
-    check_promises(evaluator.flag, (reader.manifest or {}).get("run", {}))
+    run = (reader.manifest or {}).get("run", {})
+    check_promises(evaluator.flag, run, reader.sizes(labelled))
 
     def identities(score: str) -> list[tuple[str, str]]:
         return [(name, reader.identity(name, score)) for name in labelled]

@@ -140,7 +140,10 @@ def read_frames(
         if halves == 2:
             reason = f"{MIN_FRAMES} for the ranges, and {MIN_FRAMES} others for the price"
         message = f"{option} {place} gives {frames}, and {fewest} are the fewest: {reason}"
-        raise InputError(message, hint=f"give at least {fewest} frames of different scenes")
+        hint = f"give at least {fewest} frames of different scenes"
+        if halves == 2:
+            hint += ", or other frames for the price by --check-frames"
+        raise InputError(message, hint=hint)
     return FrameSet(hashes, tuple(pixels), form.takes_uint8, form.batch)
 
 

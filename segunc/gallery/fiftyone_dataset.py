@@ -134,7 +134,7 @@ def write_dataset(  # noqa: PLR0913  each is an option of `segunc review`
     _check_new(library, dataset_name(reader))
     shown = choose_page_scores(reader, scores)
     flag = flag or {}
-    check_promises(flag, (reader.manifest or {}).get("run", {}))
+    check_promises(flag, (reader.manifest or {}).get("run", {}), reader.sizes())
     frame_labels = labels.find(reader, reader.frames)
     source, missing = labelled.open_images(reader, images, reader.frames)
     if source is None:

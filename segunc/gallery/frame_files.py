@@ -15,7 +15,7 @@ from segunc.colours import DisplayRange, colourise
 from segunc.core.errors import InputError
 from segunc.core.removal import Ledger
 from segunc.data.images import Image
-from segunc.decisions.flags import Threshold, smallest_object_of
+from segunc.decisions.flags import Threshold, ranking_score, smallest_object_of
 from segunc.gallery.alarms import Alarm, find_alarms
 from segunc.gallery.condensed import Values, condense, map_script, picture_script, shrink
 from segunc.maps import labelled
@@ -26,7 +26,6 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import map_statistics, regions_of, strongest_regions
 from segunc.maps.shards import STATISTICS
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to, no_specks
-from segunc.scores import first_shown
 
 FRAMES = "frames"
 THUMBNAILS = "thumbnails"
@@ -225,7 +224,7 @@ class FrameFiles:
 
     def _find_alarms(self, row: FrameRow, maps: Mapping[str, Values]) -> None:
         """List the alarms of the score that ranks the frames."""
-        ranking = first_shown(maps)
+        ranking = ranking_score(maps, self.flag)
         if not ranking:
             return
         threshold = self._threshold(ranking)

@@ -8,14 +8,14 @@ from typing import Any
 
 from segunc.colours import DisplayRange, colour_table
 from segunc.core.files import flat
-from segunc.decisions.flags import Threshold
+from segunc.decisions.flags import Threshold, ranking_score
 from segunc.gallery.condensed import STEPS
 from segunc.gallery.drawing import model_words
 from segunc.gallery.frame_files import region_threshold
 from segunc.maps import labelled
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import GRAVEST, VERDICTS
-from segunc.scores import first_shown, scale_words, title_of
+from segunc.scores import scale_words, title_of
 
 MAX_FACT_LENGTH = 300  # characters of a value
 FOREIGN = "maps of another tool; nothing is recorded of their model"
@@ -55,7 +55,7 @@ def facts_of(
             score: _score_facts(reader, score, shown, flag.get(score))
             for score, shown in ranges.items()
         },
-        "ranking": first_shown(ranges) or None,
+        "ranking": ranking_score(ranges, flag) or None,
         "bank": bool(manifest.get("run", {}).get("features_sha256")),
         "second_encoder": manifest.get("model", {}).get("feature_encoder", "own") != "own",
         "colours": [

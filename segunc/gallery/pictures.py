@@ -140,10 +140,10 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
     reader = labelled.open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
         raise InputError(f"output {out} is or lies inside a maps folder", hint="give another --out")
-    scores = labelled.choose_scores(reader, score or [first_shown(reader.scores)])
+    flag = flag or {}
+    scores = labelled.choose_scores(reader, score or list(flag) or [first_shown(reader.scores)])
     names = choose_frames(reader, frames)
     _check_names(out, scores, names, format)
-    flag = flag or {}
     check_flags(reader, flag, scores)
     legends = _legends(reader, scores, page_ranges(reader, scores, ranges), flag)
     times = dict(zip(names, frame_times(names, reader.records, reader.manifest), strict=True))
@@ -175,7 +175,7 @@ def _check_names(out: Path, scores: Sequence[str], names: Sequence[str], format:
 
 def check_flags(reader: MapsReader, flag: Mapping[str, Threshold], scores: Sequence[str]) -> None:
     """Raise InputError for a threshold of other maps, or of a score that is not drawn."""
-    check_promises(flag, (reader.manifest or {}).get("run", {}))
+    check_promises(flag, (reader.manifest or {}).get("run", {}), reader.sizes())
     not_drawn = sorted(set(flag) - set(scores))
     if not_drawn:
         raise InputError(

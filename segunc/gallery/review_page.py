@@ -21,7 +21,12 @@ from segunc.core.errors import InputError
 from segunc.core.files import json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
 from segunc.core.version import tool_commit, tool_version
-from segunc.decisions.flags import Threshold, check_promises, smallest_object_of
+from segunc.decisions.flags import (
+    Threshold,
+    check_promises,
+    ranking_score,
+    smallest_object_of,
+)
 from segunc.decisions.guarantee import source_of
 from segunc.decisions.preparation import MAX_RARITY
 from segunc.frames.source import FrameSource
@@ -42,7 +47,6 @@ from segunc.maps import labelled
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
 from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
-from segunc.scores import first_shown
 
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
@@ -85,11 +89,11 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     """
     reader = labelled.open_maps(maps)
     shown = choose_page_scores(reader, scores)
-    rows = _choose_rows(reader, limit, fps)
+    flag = flag or {}
+    rows = _choose_rows(reader, limit, fps, flag)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
-    flag = flag or {}
-    check_promises(flag, _run_of(reader))
+    check_promises(flag, _run_of(reader), reader.sizes(names))
     # First, because a narrow window shows the first lines alone.
     notices = list(_calibration_notices(reader, flag, names))
     notices.extend(threshold.statement for threshold in flag.values() if threshold.promise)
@@ -236,7 +240,9 @@ def _shown_rate(reader: MapsReader, fps: float | None) -> float | None:
     return rate and rate / every_of(reader.manifest)
 
 
-def _choose_rows(reader: MapsReader, limit: int | None, fps: float | None) -> list[FrameRow]:
+def _choose_rows(
+    reader: MapsReader, limit: int | None, fps: float | None, flag: Mapping[str, Threshold]
+) -> list[FrameRow]:
     """Return rows for all frames, or for the ``limit`` worst frames, in source order."""
     times = frame_times(reader.frames, reader.records, reader.manifest, fps)
     rows = []
@@ -244,31 +250,42 @@ def _choose_rows(reader: MapsReader, limit: int | None, fps: float | None) -> li
         rows.append(FrameRow(name, place, time))
     if limit is None:
         return rows
-    score = first_shown(reader.scores)
+    score = ranking_score(reader.scores, flag)
+    given = flag.get(score)
     threshold = region_threshold(reader, score) if score else None
-    worst_first = sorted(
-        rows, key=lambda row: _strength(reader, row.name, score, threshold), reverse=True
-    )
+
+    def strength(row: FrameRow) -> tuple[float, float]:
+        if given is not None:
+            return _strength(reader, row.name, score, given.value, is_recorded=False)
+        return _strength(reader, row.name, score, threshold, is_recorded=True)
+
+    worst_first = sorted(rows, key=strength, reverse=True)
     return sorted(worst_first[:limit], key=lambda row: row.place)
 
 
 def _strength(
-    reader: MapsReader, name: str, score: str, threshold: float | None
+    reader: MapsReader, name: str, score: str, threshold: float | None, *, is_recorded: bool
 ) -> tuple[float, float]:
-    """Return how strong the strongest region of a frame is, and the mean of its map, as the page
-    sorts frames. The mean stands for both where regions are not known.
+    """Return how strong the strongest region of a frame is, and the highest value of its map, as
+    the page sorts frames. The mean stands for the strength where regions are not known.
+
+    Args:
+        is_recorded: whether the maps record the regions of this threshold.
     """
-    record = reader.records.get(name, {})
+    record = reader.records.get(name, {}) if is_recorded else {}
     region = record.get("region", {}).get(score)
     mean = record.get("mean", {}).get(score)
-    is_recorded = mean is not None and (region is not None or threshold is None)
-    if not is_recorded and reader.has(name, score):
+    highest = record.get("max", {}).get(score)
+    is_known = None not in (mean, highest) and (region is not None or threshold is None)
+    if not is_known and reader.has(name, score):
         values = reader.read(name, score)
         mean = values.mean(dtype="float64")
+        highest = values.max()
         if threshold is not None:
             region = strongest_sum(values, threshold)
     mean = -math.inf if mean is None else float(mean)
-    return (mean if region is None else float(region)), mean
+    highest = -math.inf if highest is None else float(highest)
+    return (mean if region is None else float(region)), highest
 
 
 def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:

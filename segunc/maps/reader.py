@@ -6,6 +6,7 @@ SegmentMeIfYouCan lie below ``anomaly_p``: ``METHOD/DATASET/FRAME.hdf5``.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,19 @@ class MapsReader:
         floats = formula == COMPACT_VALUES["float16"]
         whole = decode_compact(stored, height, width, floats=floats)
         return whole if self.region is None else self.region.clear({score: whole})[score]
+
+    def sizes(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Return width x height of frames, each size once; empty for maps of another tool.
+
+        Args:
+            names: of the frames; None for all.
+        """
+        found = set()
+        for name in self.frames if names is None else names:
+            if name in self.records:
+                height, width = self.records[name]["size"]
+                found.add(f"{width}x{height}")
+        return tuple(sorted(found))
 
     def _check_recorded(
         self, path: Path, name: str, score: str, stored: npt.NDArray[Any], *, compact: bool

@@ -360,7 +360,7 @@ class Model:
         *,
         draws: int = 8,
         seed: int = 0,
-        scores: Sequence[str] = DEFAULT_SCORES,
+        scores: Sequence[str] | None = None,
         value_range: ValueRange | None = None,
     ) -> BatchMaps: ...
     @overload
@@ -370,7 +370,7 @@ class Model:
         *,
         draws: int = 8,
         seed: int = 0,
-        scores: Sequence[str] = DEFAULT_SCORES,
+        scores: Sequence[str] | None = None,
         value_range: ValueRange | None = None,
     ) -> ImageMaps: ...
     def __call__(
@@ -379,7 +379,7 @@ class Model:
         *,
         draws: int = 8,
         seed: int = 0,
-        scores: Sequence[str] = DEFAULT_SCORES,
+        scores: Sequence[str] | None = None,
         value_range: ValueRange | None = None,
     ) -> ImageMaps:
         """Return the maps of an image, at its own size, computed where the network is; or those of
@@ -396,7 +396,8 @@ class Model:
                 ``[H, W]``, ``[N, H, W, 3]``. Torch, on any device, has them first: ``[3, H, W]``,
                 ``[1, H, W]``, ``[N, 3, H, W]``. Or a PIL image, which is read as its file is. Or a
                 list of images, whose sizes may differ.
-            draws, seed, scores: see :class:`segunc.sampling.sampler.Sampler`.
+            draws, seed: see :class:`segunc.sampling.sampler.Sampler`.
+            scores: names of scores; None takes :attr:`default_scores`.
             value_range: the values of black and white. None takes what the type says: uint8 is
                 0..255, uint16 is 0..65535, floats are 0..1. Floats keep their precision, and those
                 of k / 255 give the maps of uint8 k.
@@ -409,7 +410,7 @@ class Model:
                 members.
             NotFiniteError: the network or a draw returns NaN or infinite values.
         """
-        sampling = check_sampling(draws, seed, scores)
+        sampling = check_sampling(draws, seed, self.default_scores if scores is None else scores)
         batch = _read_images(image, value_range, self.network.description.channels)
         maps = [self._maps_of(frame, sampling) for frame in batch.images]
         return BatchMaps(maps) if batch.several else maps[0]
@@ -420,7 +421,7 @@ class Model:
         *,
         draws: int = 8,
         seed: int = 0,
-        scores: Sequence[str] = DEFAULT_SCORES,
+        scores: Sequence[str] | None = None,
         value_range: ValueRange | None = None,
     ) -> Iterator[ImageMaps]:
         """Return an iterator over the maps of one image after the other, in the memory of one
@@ -439,7 +440,7 @@ class Model:
         >>> [maps.prediction.shape == image.shape[:2] for maps in model.maps(loader, draws=4)]
         [True, True]
         """
-        sampling = check_sampling(draws, seed, scores)
+        sampling = check_sampling(draws, seed, self.default_scores if scores is None else scores)
         check_value_range(value_range)
         frames = _frames_of(batches, value_range, self.network.description.channels)
         return (self._maps_of(frame, sampling) for frame in frames)
@@ -464,6 +465,15 @@ class Model:
             provenance = self.record.get("provenance")
             about = model_record(self.network, self.posterior, provenance, self.attachments)
             return sample_image(sampler, image, origin_of(sampler, used, self.hashes, about))
+
+    @property
+    def default_scores(self) -> tuple[str, ...]:
+        """The scores that are computed where none are named: those that every model has, and
+        ``anomaly`` if it was fitted on this one.
+        """
+        if "anomaly" in self.attachments:
+            return (*DEFAULT_SCORES, "anomaly")
+        return DEFAULT_SCORES
 
     @property
     def records_data(self) -> bool:

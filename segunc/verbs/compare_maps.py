@@ -206,7 +206,7 @@ def _check_all_have(score: str, flags: Mapping[str, Mapping[str, Threshold]]) ->
 def _check_promises(maps: ComparedMaps) -> None:
     """Raise InputError for a threshold with a promise for another model than that of a folder."""
     try:
-        check_promises(maps.flag, maps.run)
+        check_promises(maps.flag, maps.run, maps.reader.sizes())
     except InputError as error:
         raise InputError(
             f"{maps.name}: {error.message}",

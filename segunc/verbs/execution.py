@@ -380,7 +380,7 @@ def _overlay_score(scores: Sequence[str], flag: Mapping[str, Threshold]) -> str:
         return first_shown(scores)
     if len(flag) > 1:
         raise InputError(
-            f"--flag has thresholds of {len(flag)} scores ({', '.join(flag)}), and overlays draw one",
+            f"--flag has thresholds of {len(flag)} scores ({', '.join(flag)}); overlays draw one",
             hint="give one; segunc overlay draws the others",
         )
     (score,) = flag

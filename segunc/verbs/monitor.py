@@ -5,6 +5,7 @@ promise hold?
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256, write_result
 from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder, place_of
@@ -374,6 +375,9 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
     reader, frames = _open(options.maps, threshold, options)
     source = source_of((reader.manifest or {}).get("run", {}))
     calibrated = {*threshold.frames.values()}
+    size_note = threshold.size_note(reader.sizes(), str(options.threshold))
+    if size_note:
+        warnings.warn(size_note, NoteWarning, stacklevel=2)
     names = []
     same_bytes = 0
     for name, identity in frames:

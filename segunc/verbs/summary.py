@@ -21,7 +21,7 @@ from segunc.decisions.events import (
     find_events,
     write_events,
 )
-from segunc.decisions.flags import Threshold, check_promises, read_thresholds
+from segunc.decisions.flags import Threshold, check_promises, ranking_score, read_thresholds
 from segunc.gallery.pictures import write_crops
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import open_maps
@@ -29,7 +29,6 @@ from segunc.maps.manifest import Manifest, read_manifest, what_is_missing
 from segunc.maps.moments import Moment, maps_folders, usual_statistic, worst_moments
 from segunc.maps.shards import FrameRecords, all_shards, frame_times
 from segunc.options import SummaryOptions, takes
-from segunc.scores import first_shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,7 +128,8 @@ def _choose_ranking(
 ) -> Ranking:
     """Choose by what frames are ranked, and add ``notes`` where that is not the usual choice."""
     shared_scores = _shared_scores(manifests)
-    score = options.score or first_shown(shared_scores or ["entropy"])
+    flag = read_thresholds(options.flag)
+    score = options.score or ranking_score(shared_scores or ["entropy"], flag)
     label_score = "epistemic" if "epistemic" in shared_scores else score
     if label_score != "epistemic":
         notes.append(f"no map of epistemic, so frames to label are ranked by {label_score}")
@@ -276,7 +276,8 @@ def _follow_score(
     masks = bool(options.events) and Path(str(options.events)).name.endswith(COCO)
     for folder in folders:
         reader = open_maps(folder)
-        check_promises({score: threshold}, (reader.manifest or {}).get("run", {}))
+        run = (reader.manifest or {}).get("run", {})
+        check_promises({score: threshold}, run, reader.sizes())
         times = list(frame_times(reader.frames, reader.records, reader.manifest, options.fps))
         if options.events and None in times:
             untimed = reader.frames[times.index(None)]

@@ -714,6 +714,7 @@ def _record(
         preparation=calibration.preparation,
         groups=groups,
         source=source_of(calibration.run),
+        sizes=calibration.reader.sizes(calibration.names),
     )
 
 

@@ -26,6 +26,7 @@ from segunc.decisions.events import BOX, MAX_FOLLOWED_REGIONS, Follower
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame
 from segunc.frames.streams import (
+    Drop,
     Finish,
     Gap,
     Inbox,
@@ -272,6 +273,7 @@ class _Watch:
         self._recent = TimeHistogram()
         self._behind = 0.0
         self._processed = 0
+        self._in_work = False  # whether a frame was taken of which nothing is told yet
         self._alarms = 0
         self._connections = 0
         self._in_fault = False
@@ -454,6 +456,7 @@ class _Watch:
                 yield from self._on_gap(item)
             elif item is not None:
                 self._last_frame = now
+                self._in_work = True
                 yield from self._on_frame(item)
                 if self.end:
                     return
@@ -529,6 +532,8 @@ class _Watch:
         if self.end or not self._begun:
             return self.end
         self._reader.stop()
+        if self._in_work:
+            self._inbox.lose("end")
         counts = self._counts()
         self.end = {
             "kind": "end",
@@ -579,14 +584,14 @@ class _Watch:
         arrival = frame.arrival
         limit = self.options.max_latency
         if limit is not None and frame.age > limit:
-            self._inbox.lose("late")
+            self._lose("late")
             return
         image = arrival.image()
         yield from self._note_connection(frame, image)
         if self.end:
             return
         if image.shape[:2] != self._size:
-            self._inbox.lose("size")
+            self._lose("size")
             return
         running = self._clock.time_of(arrival.stamp, arrival.wall)
         name = f"{frame.number:06d}"
@@ -594,13 +599,14 @@ class _Watch:
         if arrival.name and arrival.stamp is not None:
             self._last_file = arrival.stamp, arrival.name
         if isinstance(made, Exception):
-            self._inbox.lose("failed")
+            self._lose("failed")
             if not self._in_fault:
                 self._in_fault = True
                 reason = one_line(made)
                 yield self._gap("failed", frame=frame.number, reason=reason)
             return
         self._in_fault = False
+        self._in_work = False
         self._processed += 1
         self._behind = arrival.behind
         is_alarm = False
@@ -610,11 +616,17 @@ class _Watch:
         yield from self._keep(frame, name, running, image, made, is_alarm=is_alarm)
         yield from self._notes()
 
+    def _lose(self, reason: Drop) -> None:
+        """Count the frame that was taken as one without a result."""
+        self._in_work = False
+        self._inbox.lose(reason)
+
     def _note_connection(self, frame: LiveFrame, image: Image) -> Iterator[Event]:
         """Tell that frames come, and whether they have another size than before."""
         size = image.shape[:2]
         if self._size is None:
             self._size = size
+            yield from self._note_size(size)
         if self._process is None:
             self._prepare(size)
         if self._connections:
@@ -638,11 +650,20 @@ class _Watch:
             )
             yield self._gap("size", frame=frame.number, size=list(size), reason=text)
             if self.options.size_change == "stop":
-                self._inbox.lose("size")
+                self._lose("size")
                 yield self.finish("size", f"{self._source.shown}: {text}")
         elif size == self._size and self._in_other_size:
             self._in_other_size = False
             yield self._gap("size", frame=frame.number, size=list(size), reason="flagging goes on")
+
+    def _note_size(self, size: tuple[int, ...]) -> Iterator[Event]:
+        """Tell where frames have another size than those that a threshold was calibrated on."""
+        for threshold in self._flag.values():
+            if threshold.guarantee is None:
+                continue
+            note = threshold.guarantee.size_note([f"{size[1]}x{size[0]}"], threshold.source)
+            if note:
+                yield self._emit({"kind": "note", "text": note})
 
     def _prepare(self, size: tuple[int, ...]) -> None:
         """Choose how many draws are in a batch, and open the folder of kept frames."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,15 @@ from scipy import ndimage
 import segunc
 from segunc.cli.main import main
 from segunc.colours import DisplayRange
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.data.datasets import entry_of_labels
-from segunc.decisions.flags import CALIBRATED_ON, SAME_BYTES, Threshold, read_thresholds
+from segunc.decisions.flags import (
+    CALIBRATED_ON,
+    SAME_BYTES,
+    Threshold,
+    check_promises,
+    read_thresholds,
+)
 from segunc.decisions.guarantee import (
     GuaranteedThreshold,
     read_threshold,
@@ -645,6 +652,30 @@ def test_a_threshold_depends_on_what_was_fitted_for_its_score(
     of_anomaly = replace(made, score="anomaly", settings=settings)
     with pytest.raises(InputError, match="maps with anomaly"):
         of_anomaly.check_run(run | {"anomaly": {"parts": ["entropy"]}}, "t.json")
+
+
+def test_frames_of_another_size_than_those_of_the_calibration_get_a_note(
+    predicted: Job, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.json"
+    made = calibrate_predicted(predicted, out)
+    sizes = MapsReader(predicted.maps).sizes()
+    assert made.sizes == sizes
+    flag = read_thresholds([str(out)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_promises(flag, run_of(predicted), sizes)
+        check_promises(flag, run_of(predicted))  # sizes are not known
+    words = f"t.json was calibrated on frames of {sizes[0]} pixels, and these have 960x540: its"
+    with pytest.warns(NoteWarning, match=words):
+        check_promises(flag, run_of(predicted), [*sizes, "960x540"])
+
+
+def test_a_threshold_of_an_earlier_version_says_nothing_of_sizes(
+    predicted: Job, tmp_path: Path
+) -> None:
+    made = calibrate_predicted(predicted, tmp_path / "t.json")
+    assert replace(made, sizes=()).size_note(["960x540"], "t.json") == ""
 
 
 def test_overlay_page_and_summary_use_the_threshold(predicted: Job, tmp_path: Path) -> None:

@@ -220,6 +220,27 @@ def test_anomaly_ranks_the_frames_where_it_is_written(scene: Scene, tmp_path: Pa
     assert table(index, "page")["ranking"] == "anomaly"
 
 
+def test_the_score_of_a_threshold_ranks_the_frames(scene: Scene, tmp_path: Path) -> None:
+    maps = write_maps(scene.images, tmp_path / "maps", scores=(*SCORES, "anomaly"))
+    flag = {"epistemic": 0.01}
+    index = write_page(maps, tmp_path / "ranked", limit=1, flag=flag)
+    assert table(index, "page")["ranking"] == "epistemic"
+    assert column(index, "name") == [NAMES[5]]
+
+
+def test_frames_that_nothing_flags_are_ranked_by_their_highest_value(tmp_path: Path) -> None:
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    with MapsWriter(tmp_path / "maps", manifest) as writer:
+        for name, level, spot in (("even", 0.4, 0.4), ("spot", 0.1, 0.9)):
+            values = np.full(SIZE, level, np.float32)
+            values[5:15, 5:15] = spot
+            prediction = np.zeros(SIZE, np.uint8)
+            writer.commit(writer.store(name, {"entropy": values, "prediction": prediction}))
+    flag = {"entropy": 0.95}
+    index = write_page(tmp_path / "maps", tmp_path / "page", limit=1, flag=flag)
+    assert column(index, "name") == ["spot"]
+
+
 def test_a_single_draw_says_nothing_of_how_draws_differ(copy: Path, tmp_path: Path) -> None:
     edit_manifest(copy, lambda content: content["run"].update(draws=1))
     usual = table(write_page(copy, tmp_path / "single"), "page")

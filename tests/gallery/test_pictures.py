@@ -302,6 +302,11 @@ def test_anomaly_is_drawn_where_it_is_written(scene: Scene, tmp_path: Path) -> N
     assert list(without.pictures) == ["overlay-entropy"]
 
 
+def test_the_score_of_a_threshold_is_drawn(scene: Scene, tmp_path: Path) -> None:
+    written = draw(scene.maps, tmp_path / "out", frames=[NAMES[0]], flag={"epistemic": 0.1})
+    assert list(written.pictures) == ["overlay-epistemic"]
+
+
 def test_a_damaged_map_does_not_stop_the_others(scene: Scene, copy: Path, tmp_path: Path) -> None:
     (copy / "entropy" / f"{NAMES[0]}.png").write_bytes(b"broken")
     written = draw(copy, tmp_path / "damaged")
@@ -329,7 +334,10 @@ def test_with_images_of_other_frames_every_frame_fails(scene: Scene, tmp_path: P
         ({"score": ["entropie"]}, "'entropie' has no maps"),
         ({"frames": ["nothing*"]}, r"no frame of .* is named 'nothing\*'"),
         ({"ranges": {"deterministic-energy": (0, 1)}}, "'deterministic-energy' has no maps"),
-        ({"flag": {"epistemic": 0.1}}, "'epistemic' has a threshold but is not drawn"),
+        (
+            {"flag": {"epistemic": 0.1}, "score": ["entropy"]},
+            "'epistemic' has a threshold but is not drawn",
+        ),
     ],
 )
 def test_what_the_maps_do_not_hold_is_refused(

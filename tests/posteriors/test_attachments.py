@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from segunc.core.files import write_record
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.options import SamplingOptions
 from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in, copy_model, load_model
+from segunc.scores import DEFAULT_SCORES
 from segunc.uncertainty import Calibrator
 from segunc.verbs.execution import make_sampler
 from tests.conftest import change_record
@@ -171,6 +173,22 @@ def test_what_depends_on_others_is_loaded_last(earlier: Model) -> None:
     *others, last = earlier.attachments
     assert sorted(others) == ["calibration", "features"]
     assert last == "anomaly"
+
+
+def test_a_model_computes_its_anomaly_where_no_score_is_named(
+    earlier: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    network: Any = SimpleNamespace(description=SimpleNamespace(channels=3))
+    monkeypatch.setattr(Model, "_maps_of", lambda _, image, sampling: asked.append(sampling.scores))
+    image = np.zeros((4, 4, 3), np.uint8)
+    earlier.network = network
+    earlier(image)
+    list(earlier.maps([image[None]]))
+    earlier(image, scores=["msp"])
+    plain = Model(network, earlier.posterior, "base", "posterior", None, {}, EARLIER)
+    plain(image)
+    assert asked == [(*DEFAULT_SCORES, "anomaly")] * 2 + [("msp",), DEFAULT_SCORES]
 
 
 def test_a_calibration_of_an_earlier_version_is_read(earlier: Model) -> None:

@@ -55,6 +55,7 @@ def test_predict_and_evaluate_between_urls_give_the_local_numbers(
     words = ("--draws 4 --precision float32 --device cpu --overlay --model", predicted.abnn)
     done = succeed("predict", *words, "--input", frames, "--out", out)
     assert f"frames in {out}" in done.stdout
+    assert f"output {out} lies in the memory of this process" in done.stdout
     maps = download_folder(out)
     assert folder_bytes(maps) == folder_bytes(predicted.maps)
     manifest = json.loads((maps / "manifest.json").read_text())

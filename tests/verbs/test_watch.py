@@ -370,6 +370,16 @@ def test_frames_of_another_size_are_skipped_until_the_size_is_back(given: Any) -
     assert result.failure == ""
 
 
+def test_a_threshold_of_frames_of_another_size_gets_a_note(given: Any, scene: Scene) -> None:
+    flag = [str(scene.threshold)]
+    usual = [event["text"] for event in of_kind(list(given(Given(1), flag=flag)), "note")]
+    assert not any("was calibrated on frames of" in text for text in usual)
+    source = Given(1)
+    source.size = (64, 64)
+    notes = [event["text"] for event in of_kind(list(given(source, flag=flag)), "note")]
+    assert any("on frames of 128x64 pixels, and these have 64x64" in text for text in notes)
+
+
 def test_a_network_that_fails_is_told_once_and_its_frames_are_counted(given: Any) -> None:
     class Faulty(FakeProcess):
         def __call__(self, frame: Frame) -> Any:
@@ -437,6 +447,26 @@ def test_memory_does_not_grow_with_the_frames(given: Any, tmp_path: Path) -> Non
     assert result.end["processed"] == 2500
     before, after = marks
     assert after - before < 100_000, "bytes in 1900 frames"
+
+
+class Interrupted(FakeProcess):
+    """Ctrl-C comes while the network computes the frame of index 3."""
+
+    def __call__(self, frame: Frame) -> Any:
+        if frame.index == 3:
+            raise KeyboardInterrupt
+        return super().__call__(frame)
+
+
+def test_a_frame_in_work_when_the_watch_is_interrupted_is_counted(
+    given: Any, tmp_path: Path
+) -> None:
+    events = given(Given(8), Interrupted, out=tmp_path / "out", queue=20)
+    with pytest.raises(KeyboardInterrupt):
+        list(events)
+    end = lines_of(tmp_path / "out")[-1]
+    assert (end["kind"], end["reason"], end["processed"]) == ("end", "interrupted", 3)
+    assert end["read"] == end["processed"] + sum(end["dropped"].values())
 
 
 class Changing(FakeProcess):

@@ -115,7 +115,7 @@
     }
     if (table.hasMoments) {
       const moments = [
-        ["one", "its first"],
+        ["one", "its first in this order"],
         ["all", "all frames"],
       ];
       filters.push(select("moments", "Of each moment", moments));

@@ -106,7 +106,7 @@
     });
     if (state.order === "source") return chosen;
     const sign = state.order === "highest" ? -1 : 1;
-    // Frames without a region are told apart by their means.
+    // Frames without a region are told apart by their highest values.
     const keys = (statistic) =>
       new Map(
         chosen.map((index) => [
@@ -115,7 +115,7 @@
         ]),
       );
     const first = keys(state.statistic);
-    const second = keys("mean");
+    const second = keys("max");
     const compare = (keysOf, a, b) => {
       if (keysOf.get(a) === keysOf.get(b)) return 0;
       return keysOf.get(a) < keysOf.get(b) ? -1 : 1;
