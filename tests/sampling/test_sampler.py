@@ -19,7 +19,7 @@ from torch.nn.functional import interpolate
 from segunc.affine.draws import AffineLayout
 from segunc.baselines.anomaly import ScoreSum, Standard, Surprise
 from segunc.baselines.class_sets import ClassSets
-from segunc.core.device import threads
+from segunc.core.device import Precision, threads
 from segunc.core.errors import InputError, NotFiniteError
 from segunc.maps.encoding import encode_unit
 from segunc.posteriors.abnn import ABNNPosterior
@@ -153,6 +153,27 @@ def assert_same_codes(first: Prediction, second: Prediction, frame: slice = slic
         assert codes_apart(first.scores[name][frame].numpy(), second.scores[name].numpy()) <= 1, (
             name
         )
+
+
+@pytest.mark.parametrize(
+    ("precision", "amx", "frame", "chunk"),
+    [
+        ("float32", True, (512, 1024), 1),
+        ("bfloat16", False, (512, 1024), 1),
+        ("bfloat16", True, (512, 1024), 4),
+        ("bfloat16", True, (1024, 2048), 1),
+    ],
+)
+def test_amx_takes_more_draws_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+    precision: Precision,
+    amx: bool,
+    frame: tuple[int, int],
+    chunk: int,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    sampler = Sampler(*model(), draws=16, precision=precision)
+    assert sampler.chunk_for(1, frame, 19) == chunk
 
 
 def test_any_chunk_and_any_company_give_the_same_codes() -> None:
