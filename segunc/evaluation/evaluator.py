@@ -527,6 +527,9 @@ class Evaluator(Gatherer):
         self._count_components(result, read)
         self.place_intervals(result)
         result["counts"] = self._frame_counts()
+        unlabelled = self._unlabelled_classes()
+        if unlabelled:
+            result["counts"]["unlabelled_classes"] = unlabelled
         group_counts = self._group_counts()
         if group_counts:
             result["counts"]["groups"] = group_counts
@@ -556,6 +559,18 @@ class Evaluator(Gatherer):
             **self._counts,
             "resampled_units": len(self.units),
         }
+
+    def _unlabelled_classes(self) -> list[str]:
+        """Return the classes of which no pixel is labelled; none where there are no labels.
+
+        Their IoU is 0 where they are predicted, and says nothing of how they are found.
+        """
+        names: list[str] = []
+        for confusion in self.counts(parts.Segmentation).values():
+            if confusion is not None and confusion.any():
+                labelled = confusion.sum(axis=1)
+                names += [name for name, n in zip(self.classes, labelled, strict=True) if n == 0]
+        return names
 
     def _group_counts(self) -> dict[str, dict[str, int]]:
         """Return the frames and pixels of each group of frames."""

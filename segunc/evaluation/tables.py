@@ -200,7 +200,11 @@ def _segmentation_table(result: Result) -> Table:
         "pixel accuracy": segmentation["accuracy"],
     }
     pixels = f"{counts['labelled_pixels']:,} pixels of {_frames(counts['labelled_frames'])}"
-    return Table(f"Segmentation, over {pixels}", _column("class", "IoU", iou))
+    title = f"Segmentation, over {pixels}"
+    unlabelled = [name for name in counts.get("unlabelled_classes", []) if iou[name] is not None]
+    if unlabelled:
+        title += f"; predicted and not in these labels: {', '.join(unlabelled)}"
+    return Table(title, _column("class", "IoU", iou))
 
 
 def _calibration_table(result: Result) -> Table:

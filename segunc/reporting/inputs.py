@@ -207,6 +207,7 @@ class Inputs:
         for name, threshold in self.thresholds.items():
             records[name] = threshold.settings
         for source, record in records.items():
+            self._check_calibration(record, source)
             for key, theirs in fitted_of(record).items():
                 if fitted.get(key) != theirs:
                     words = _FITTED_WORDS[key]
@@ -214,6 +215,20 @@ class Inputs:
                         f"{source} was made with another {words} than {self.shown} has now",
                         hint="predict, find the threshold and evaluate again with this model",
                     )
+
+    def _check_calibration(self, record: Mapping[str, Any], source: Path | str) -> None:
+        """Raise InputError where a file was made before the probabilities of the model were
+        calibrated, or with another calibration.
+        """
+        if "temperature" not in record:
+            return  # of another tool
+        for key in ("temperature", "calibrator_sha256"):
+            if record.get(key) != self.model.hashes[key]:
+                raise InputError(
+                    f"{source} was made with another calibration of the probabilities than "
+                    f"{self.shown} has now",
+                    hint="predict, find the threshold and evaluate again with this model",
+                )
 
     def _check_monitor(self, paths: Sequence[Path]) -> None:
         """Raise InputError where the monitor watches none of the thresholds of this report."""

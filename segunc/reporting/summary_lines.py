@@ -94,7 +94,8 @@ def _classes(facts: Row) -> Line:
     per_class = result["content"]["segmentation"]["per_class"]
     classes = {name: iou for name, iou in per_class.items() if iou is not None}
     never = _never_found(result)
-    predicted = [name for name in classes if name not in never]
+    unlabelled = [name for name in classes if name in _unlabelled(result)]
+    predicted = [name for name in classes if name not in {*never, *unlabelled}]
     worst_first = sorted(predicted, key=classes.__getitem__)
     sentences = []
     if never:
@@ -106,13 +107,24 @@ def _classes(facts: Row) -> Line:
         sentences.append(f"and {worst} least ({format_number(classes[worst])}).")
     miou = number(result, "segmentation", "miou")
     sentences.append(f"Mean IoU is {miou} on {result['labelled']}.")
+    if unlabelled:
+        sentences.append(
+            f"{_are(unlabelled)} predicted and not in these labels; the mean counts IoU 0."
+        )
     return _line("Classes", MEASURED, *sentences)
 
 
 def _never_found(result: Row) -> list[str]:
     """Return the classes of labelled pixels of which none is predicted right."""
     per_class = result["content"]["segmentation"]["per_class"]
-    return [name for name, iou in per_class.items() if iou == 0]
+    unlabelled = _unlabelled(result)
+    return [name for name, iou in per_class.items() if iou == 0 and name not in unlabelled]
+
+
+def _unlabelled(result: Row) -> list[str]:
+    """Return the classes of which no pixel is labelled; results of earlier versions name none."""
+    names: list[str] = result["content"]["counts"].get("unlabelled_classes", [])
+    return names
 
 
 def _are(names: Sequence[str]) -> str:

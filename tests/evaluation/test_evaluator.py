@@ -124,6 +124,19 @@ def test_counts_are_those_of_all_pixels(run, result):
     assert counts["ignored_pixels"] == (anomaly == 255).sum()
 
 
+def test_classes_that_are_in_no_label_are_named(run, result):
+    assert "unlabelled_classes" not in result["counts"]
+    evaluator = Evaluator(SCORES, CLASSES, measures=Measures(protocols=PROTOCOLS))
+    for name, frame in run.items():
+        labels = np.where(frame.labels == CLASSES.index("sky"), 255, frame.labels)
+        evaluator.update(
+            name, frame.stored, frame.prediction, frame.probabilities, labels, frame.anomaly
+        )
+    numbers = evaluator.numbers()
+    assert numbers["counts"]["unlabelled_classes"] == ["sky"]
+    assert numbers["segmentation"]["per_class"]["sky"] == 0
+
+
 FIELDS = {
     "anomaly labels": "anomaly",
     "class labels": "labels",

@@ -472,6 +472,16 @@ Edit = Callable[[dict[str, Any]], Any]
             "was made with another bank of features than that in",
         ),
         (
+            CLEAN,
+            lambda c: c["run"].update(calibrator_sha256="0" * 64),
+            "was made with another calibration of the probabilities than that in",
+        ),
+        (
+            CLEAN,
+            lambda c: c["run"].update(temperature=2.0),
+            "was made with another calibration of the probabilities than that in",
+        ),
+        (
             "threshold.json",
             lambda c: c["settings"].update(anomaly="0" * 64),
             "threshold.json was made with another sum of scores (anomaly) than that in",

@@ -96,6 +96,15 @@ def test_classes_that_are_never_found_are_named_first() -> None:
     assert text.startswith("pole is never found (IoU 0). Trust road most")
 
 
+def test_a_class_that_is_in_no_label_is_not_called_never_found() -> None:
+    seen = result()
+    seen["content"]["counts"] = {**COUNTS, "unlabelled_classes": ["pole", "train"]}
+    text = line("Classes", results=[seen])["text"]
+    assert "never found" not in text
+    assert "pole is predicted and not in these labels; the mean counts IoU 0." in text
+    assert "Trust road most (IoU .900) and car least (.600)." in text
+
+
 def test_a_class_without_iou_is_not_called_never_found() -> None:
     seen = result()
     seen["content"]["segmentation"]["per_class"] = {"road": 0.9, "train": None}
