@@ -126,14 +126,19 @@ def _differing_counts(first: EvaluationResult, second: EvaluationResult, section
     Each is ``name (n and m)``.
     """
     keys = ["labelled_frames", "labelled_pixels"]
+    labels = "class_labels"
     if section == "scores":
         keys = ["anomaly_frames", "anomaly_pixels", "normal_pixels"]
+        labels = "anomaly_labels"
     differing = []
     for key in keys:
         of_first = first.content["counts"].get(key)
         of_second = second.content["counts"].get(key)
         if of_first != of_second:
             differing.append(f"{key} ({of_first} and {of_second})")
+    hashes = [result.content["counts"].get(labels) for result in (first, second)]
+    if not differing and None not in hashes and hashes[0] != hashes[1]:
+        differing.append(f"{labels}: as many pixels of as many frames, with other labels or names")
     return differing
 
 

@@ -5,6 +5,7 @@ Components need a second pass over the frames, at the thresholds that the first 
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -368,6 +369,7 @@ class Evaluator(Gatherer):
                     part.unit(name)
         self.anomaly_frames: list[str] = []  # that were counted
         self._counts = Counter[str]()
+        self._label_sums = Counter[str]()  # kind of label -> sum of hashes, see _add_labels
         self.left_out: list[dict[str, str]] = []
 
     def _make_parts(self, anomalies: Collection[str] | None, time_of: TimeOf) -> list[ArrayPart]:
@@ -447,7 +449,23 @@ class Evaluator(Gatherer):
             labelled_pixels=labelled_size - unlabelled,
             ignored_label_pixels=unlabelled,
         )
+        if labelled_size:
+            self._add_labels("class_labels", frame, labels)
+        if anomaly is not None:
+            self._add_labels("anomaly_labels", frame, anomaly)
         return True
+
+    def _add_labels(self, kind: str, frame: str, labels: npt.NDArray[Any] | None) -> None:
+        """Add a frame's labels to a sum that tells labels of the same frames from others.
+
+        A frame counts by the last part of its name: maps and models name its folders differently.
+        The sum does not depend on the order of the frames.
+        """
+        assert labels is not None
+        name = frame.rpartition("/")[2]
+        content = np.ascontiguousarray(labels, np.uint8).tobytes()
+        digest = hashlib.sha256(name.encode() + b"\0" + content).digest()
+        self._label_sums[kind] += int.from_bytes(digest[:8], "big")
 
     def find_bins(self, frames: Sequence[str], read: Read) -> None:
         """Make bins of the scores that 16 bits cannot hold.
@@ -558,6 +576,7 @@ class Evaluator(Gatherer):
             "frames_left_out": left_out,
             **self._counts,
             "resampled_units": len(self.units),
+            **{kind: f"{total % 2**64:016x}" for kind, total in self._label_sums.items()},
         }
 
     def _unlabelled_classes(self) -> list[str]:

@@ -26,6 +26,7 @@ from segunc.decisions.guarantee import (
     promise_of,
     settings_of,
     source_of,
+    unit_words,
 )
 from segunc.decisions.preparation import Preparation, classes_of_place, counted_pixels
 from segunc.decisions.risks import (
@@ -701,7 +702,7 @@ def _record(
         units=number_of_units,
         minimum_units=choice.minimum_units,
         promise=" ".join(promises),
-        condition=_condition(number_of_units, calibration.preparation),
+        condition=_condition(number_of_units, calibration.unit, calibration.preparation),
         model=model_of(calibration.run),
         settings=settings_of(calibration.run, calibration.score),
         frames=identities,
@@ -718,14 +719,13 @@ def _record(
     )
 
 
-def _condition(units: int, preparation: Preparation) -> str:
-    """Return one sentence on what a promise needs, and on what voids it; of prepared maps also one
-    on what is done with them.
-    """
+def _condition(units: int, unit: str, preparation: Preparation) -> str:
+    """Return what a promise needs and what voids it; of prepared maps also how."""
+    one = unit_words(unit)
     condition = (
         f"It holds where frames come as the {units} units of the calibration did, from the same "
         "roads, camera, weather, labels, model and settings; another domain or corrupted images "
-        "void it."
+        f"void it. Each {one} counts as independent of every other {one}."
     )
     if not preparation:
         return condition

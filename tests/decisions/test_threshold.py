@@ -671,6 +671,24 @@ def test_frames_of_another_size_than_those_of_the_calibration_get_a_note(
         check_promises(flag, run_of(predicted), [*sizes, "960x540"])
 
 
+def test_a_threshold_without_a_hash_of_itself_gets_a_note(predicted: Job, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    calibrate_predicted(predicted, out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_thresholds([str(out)])
+    content = json.loads(out.read_text())
+    del content["record_sha256"]
+    out.write_text(json.dumps(content))
+    with pytest.warns(NoteWarning, match=r"t\.json holds no hash of itself"):
+        read_thresholds([str(out)])
+
+
+def test_a_condition_names_what_counts_as_independent(predicted: Job, tmp_path: Path) -> None:
+    made = calibrate_predicted(predicted, tmp_path / "t.json")
+    assert made.condition.endswith("Each frame counts as independent of every other frame.")
+
+
 def test_a_threshold_of_an_earlier_version_says_nothing_of_sizes(
     predicted: Job, tmp_path: Path
 ) -> None:

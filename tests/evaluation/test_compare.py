@@ -232,6 +232,22 @@ def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
     assert "— the file does not hold it: scores.msp.pooled.auroc of b." in text
 
 
+def test_other_labels_of_the_same_frames_are_not_compared(tmp_path: Path) -> None:
+    for labels in ("b" * 16, "a" * 16):
+        first = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.4}})
+        paths = [first]
+        for name, label_hash in (("a", "a" * 16), ("b", labels)):
+            path = write_result(tmp_path / f"{name}.json", {"entropy": {"auroc": 0.4}})
+            content = json.loads(path.read_text())
+            content["counts"]["anomaly_labels"] = label_hash
+            content.pop("record_sha256", None)
+            path.write_text(json.dumps(content))
+            paths.append(path)
+        warned = data_warnings(load_results(paths[1:]))
+        said = any("anomaly_labels: as many pixels of as many frames" in line for line in warned)
+        assert said == (labels == "b" * 16)
+
+
 def test_a_row_without_any_number_stands_in_the_notes_alone(tmp_path: Path) -> None:
     a = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.4, "aupr": None}})
     b = write_result(tmp_path / "b.json", {"entropy": {"auroc": 0.5, "aupr": None}})

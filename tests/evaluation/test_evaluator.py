@@ -137,6 +137,33 @@ def test_classes_that_are_in_no_label_are_named(run, result):
     assert numbers["segmentation"]["per_class"]["sky"] == 0
 
 
+def hashes_of_labels(run: dict[str, Run], labels_of: dict[str, str], folder: str = "") -> Any:
+    """Hashes of the labels of a result in which frames have the labels of others."""
+    evaluator = Evaluator(SCORES, CLASSES, measures=Measures(protocols=PROTOCOLS))
+    for name, frame in run.items():
+        given = run[labels_of.get(name, name)]
+        evaluator.update(
+            f"{folder}{name}",
+            frame.stored,
+            frame.prediction,
+            frame.probabilities,
+            given.labels,
+            given.anomaly,
+        )
+    counts = evaluator.numbers()["counts"]
+    return counts["class_labels"], counts["anomaly_labels"]
+
+
+def test_labels_of_other_frames_have_other_hashes(run):
+    first, second, *_ = run
+    usual = hashes_of_labels(run, {})
+    swapped = hashes_of_labels(run, {first: second, second: first})
+    assert usual[0] != swapped[0]
+    assert usual[1] != swapped[1]
+    assert hashes_of_labels(dict(reversed(run.items())), {}) == usual
+    assert hashes_of_labels(run, {}, folder="drive/") == usual
+
+
 FIELDS = {
     "anomaly labels": "anomaly",
     "class labels": "labels",
