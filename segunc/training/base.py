@@ -41,6 +41,7 @@ from segunc.training.config import (
     TrainConfig,
     environment,
     list_of_frames,
+    settings_of_training,
     read_config,
     record_data,
     save_config,
@@ -399,6 +400,7 @@ def train_network(
         provenance = {
             "trained": measured["steps"] > 0,
             "dataset": config.data["dataset"],
+            "data": settings_of_training(config.data),
             **list_of_frames(config.data),
             "seed": config.seed,
             **environment(settings["precision"]),

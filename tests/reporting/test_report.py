@@ -159,6 +159,14 @@ def test_base_and_posterior_have_records_of_their_own(facts: dict[str, Any]) -> 
     assert made == {"base", "posterior"}  # whose steps differ
 
 
+def test_training_data_are_those_of_the_network(facts: dict[str, Any], predicted: Job) -> None:
+    provenance = json.loads((predicted.abnn / "network.json").read_text())["provenance"]
+    assert facts["trained"]["crop"] == provenance["data"]["crop"]
+    assert "The network has no record of the crops" not in render(facts, "0")
+    older = {**facts, "trained_by_last_step": True}
+    assert "The network has no record of the crops" in render(older, "0")
+
+
 def test_page_and_summary_show_the_same_numbers(written: Path, facts: dict[str, Any]) -> None:
     clean, anomaly = facts["results"][:2]
     miou = number(clean, "segmentation", "miou")
