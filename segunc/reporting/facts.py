@@ -87,6 +87,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "monitor": _monitor(inputs.monitor) if inputs.monitor else None,
         "failures": found.pictures,
         "failures_searched": found.searched,
+        "failures_bars": found.bars,
         "settings": _settings(inputs),
         "files": _hashes(inputs),
         "unsealed": inputs.unsealed,
@@ -116,10 +117,8 @@ def _tuned(inputs: Inputs, trained: Row, recorded: Row) -> Facts:
     provenance = inputs.model.record.get("provenance") or {}
     if not (provenance.get("steps") or provenance.get("teacher")):
         return {}
-    differing = {}
-    for key, value in _plain(recorded).items():
-        if value != trained.get(key):
-            differing[key] = value
+    step = _plain(recorded)
+    differing = {key: value for key, value in step.items() if value != trained.get(key)}
     for key in trained.keys() - recorded.keys() - set(_MACHINE):
         differing[key] = "not set"
     return _with_data_words(differing, recorded)

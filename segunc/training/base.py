@@ -41,10 +41,10 @@ from segunc.training.config import (
     TrainConfig,
     environment,
     list_of_frames,
-    settings_of_training,
     read_config,
     record_data,
     save_config,
+    settings_of_training,
 )
 from segunc.training.lightning_runs import (
     CHECKPOINTS,
