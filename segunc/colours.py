@@ -107,6 +107,19 @@ def display_range(score: str, asked: tuple[float, float] | None = None) -> Displ
     )
 
 
+def up_to_measured(shown: DisplayRange, measured: float | None) -> DisplayRange:
+    """Return a range that marks what is extrapolated.
+
+    Args:
+        shown: a range.
+        measured: the value that a score was measured up to. None, or a value outside the range,
+            changes nothing.
+    """
+    if measured is None or not shown.low < measured < shown.high:
+        return shown
+    return replace(shown, measured_to=measured)
+
+
 @cache
 def colour_table() -> Image:
     """Return the colours of all scores from the lowest value to the highest, RGB uint8 ``[256,

@@ -46,6 +46,8 @@ RISING = ("missed-pixels", "missed-objects", "errors-kept")
 """Controls whose risk rises with the threshold; that of the others falls."""
 OF_ANOMALIES = ("missed-pixels", "missed-objects")
 """Controls that units without an anomaly say nothing of."""
+OF_CLASSES = frozenset({"errors-kept"})
+"""Controls whose risk needs class labels; anomaly labels do not measure it."""
 LARGEST_LOSS = dict.fromkeys(RISKS, 1.0) | {"false-alarms": float(MAX_ALARMS)}
 """The largest loss of a unit by control; the smallest is 0."""
 

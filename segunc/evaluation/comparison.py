@@ -24,8 +24,12 @@ from segunc.evaluation.resampling import (
 
 # Sections of a result that hold a part for each score.
 BY_SCORE = ("scores", "selective", "flagged")
-# Parts of a path that are shown only when they are asked for.
-HIDDEN = ("threshold", "thresholds", "per_class", "by_class", "f1", "size", "distance", "groups")
+# Parts of a path that are shown only when they are asked for: details, and thresholds that a metric
+# chose, which are no quality of a model.
+HIDDEN = (
+    *("threshold", "thresholds", "pavpu_threshold", "per_class", "by_class", "f1"),
+    *("size", "distance", "groups"),
+)
 NULL = "—"
 ARROWS = {True: " ↑", False: " ↓", None: ""}  # whether higher or lower is better
 _MINUS = "−"

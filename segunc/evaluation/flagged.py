@@ -15,7 +15,7 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import MethodName
-from segunc.decisions.risks import OF_ANOMALIES, LossSums, Method, Pool, Scene
+from segunc.decisions.risks import OF_ANOMALIES, OF_CLASSES, LossSums, Method, Pool, Scene
 from segunc.evaluation import parts
 from segunc.evaluation.parts import (
     ALL_IGNORED,
@@ -232,7 +232,7 @@ class Achieved(Flagged):
         self.guarantee = threshold.guarantee
         self.control = control
         self.level = threshold.guarantee.levels[control]
-        self.needs = "anomaly" if anomalies and control != "errors-kept" else "class"
+        self.needs = "anomaly" if anomalies and control not in OF_CLASSES else "class"
         self.lacks = f"no labelled frame has what {control} needs"
         if control != self.guarantee.control:
             self.section = (*self.section, control)

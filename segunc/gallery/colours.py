@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from segunc.colours import (
     display_range,
     distant_colour,
     range_of_ends,
+    up_to_measured,
 )
 from segunc.core.errors import InputError
 from segunc.data.labels import LabelMap
@@ -59,19 +59,23 @@ def page_ranges(
             shown = _range_of_set(reader, score)
         ranges[score] = shown
     for score, shown in ranges.items():
-        measured = _measured_to(reader, score)
+        measured = measured_to(reader.manifest, score)
         if measured is not None and score not in asked:
             ranges[score] = _up_to_largest(reader, score, shown, measured)
-        elif measured is not None and shown.low < measured < shown.high:
-            ranges[score] = replace(shown, measured_to=measured)
+        else:
+            ranges[score] = up_to_measured(shown, measured)
     return ranges
 
 
-def _measured_to(reader: MapsReader, score: str) -> float | None:
+def measured_to(manifest: Mapping[str, Any] | None, score: str) -> float | None:
     """Return up to which value a score was measured; beyond it is extrapolated. None where it is
     measured everywhere.
+
+    Args:
+        manifest: of the maps, or None.
+        score: its name.
     """
-    described = (reader.manifest or {}).get("maps", {}).get(score, {})
+    described = (manifest or {}).get("maps", {}).get(score, {})
     usual = SCORES[score].measured_to if score in SCORES else None  # older maps do not say
     measured: float | None = described.get("measured_to", usual)
     return measured

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
@@ -29,6 +29,7 @@ from segunc.colours import (
     colour_table,
     display_range,
     range_of_maps,
+    up_to_measured,
 )
 from segunc.data.channels import COLOUR, shown_colours
 from segunc.posteriors.map_origin import MapsOfImage
@@ -293,8 +294,8 @@ def bar_of(score: str, maps: Sequence[MapsOfImage], asked: tuple[float, float] |
         return Bar(score, shown, "; ".join(part for part in parts if part))
     origin = maps[0].origin
     measured = origin.measured_to.get(score) if origin is not None else None
-    if measured is not None and shown.low < measured < shown.high:
-        shown = replace(shown, measured_to=measured)
+    shown = up_to_measured(shown, measured)
+    if shown.measured_to is not None:
         words = f"{words}; hatched: beyond what was measured"
     return Bar(score, shown, words)
 

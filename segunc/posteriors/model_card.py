@@ -19,7 +19,7 @@ from segunc.data.datasets import data_words
 from segunc.decisions.states import STATES
 from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS
-from segunc.training.config import DATA, HISTORY, recorded_data
+from segunc.training.config import DATA, HISTORY, data_of_network, recorded_data
 
 REPORT = "report.json"
 _REPORT_KIND = "segunc report"
@@ -261,14 +261,15 @@ def _is_fitted(path: Path) -> bool:
 
 def _training_data(folder: Path, network: NetworkDescription) -> str:
     recorded = recorded_data(folder) or {}
-    name = recorded.get("dataset") or network.provenance.get("dataset")
+    trained = data_of_network(network.provenance, recorded)
+    name = trained.get("dataset") or network.provenance.get("dataset")
     if not name:
         return "not recorded"
     root = recorded.get("root") if recorded.get("dataset") == name else None
     name = data_words(name, folder=without_place(str(root)) if root else "")
     # An imported network has no record of its training: here it was only converted with these data.
-    if recorded.get("validation") and "epochs" in network.provenance:
-        return f"{name}; its epoch was chosen on the split {recorded['validation']}"
+    if trained.get("validation") and "epochs" in network.provenance:
+        return f"{name}; its epoch was chosen on the split {trained['validation']}"
     return name
 
 

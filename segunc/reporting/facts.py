@@ -25,7 +25,7 @@ from segunc.posteriors.model import model_files
 from segunc.reporting.failures import Failures
 from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown
-from segunc.training.config import HISTORY, recorded_commands, recorded_data
+from segunc.training.config import HISTORY, data_of_network, recorded_commands, recorded_data
 
 KIND = "segunc report"
 VERSION = 2
@@ -57,8 +57,8 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         Plain values for ``report.json``; ``gaps`` names the sections without data.
     """
     recorded = recorded_data(inputs.folder) or {}
-    trained = _plain(recorded)
-    results = [_result(inputs, run, trained) for run in inputs.results]
+    trained = _plain(data_of_network(inputs.model.network.description.provenance, recorded))
+    results = [_result(inputs, run, trained, _plain(recorded)) for run in inputs.results]
     thresholds = []
     for name, threshold in inputs.thresholds.items():
         achieved = _worst_first(_achieved(results, threshold))
@@ -75,6 +75,8 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
         "trained": _with_data_words(trained, recorded),
+        "trained_by_last_step": _is_of_last_step(inputs),
+        "tuned": _tuned(inputs, trained, recorded),
         "imported": not _TRAINED & inputs.model.network.description.provenance.keys(),
         "splits_changed": _splits_changed(inputs),
         "domain": domain,
@@ -85,6 +87,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "monitor": _monitor(inputs.monitor) if inputs.monitor else None,
         "failures": found.pictures,
         "failures_searched": found.searched,
+        "failures_bars": found.bars,
         "settings": _settings(inputs),
         "files": _hashes(inputs),
         "unsealed": inputs.unsealed,
@@ -92,6 +95,33 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "shift": _under_shift(results),
     }
     return facts | {"gaps": _gaps(facts)}
+
+
+def _is_of_last_step(inputs: Inputs) -> bool:
+    """Return whether the record of the training data may be of the step that made the posterior:
+    the networks of earlier versions have none of their own.
+    """
+    own = inputs.model.network.description.provenance.get("data")
+    return inputs.model.bayesian and not own
+
+
+def _tuned(inputs: Inputs, trained: Row, recorded: Row) -> Facts:
+    """Return the settings of the data in which the training of the posterior differs from that of
+    its network; nothing where no posterior was trained.
+
+    Args:
+        inputs: what the report is made of.
+        trained: the data of the network's training.
+        recorded: the data of the last step, from beside the model.
+    """
+    provenance = inputs.model.record.get("provenance") or {}
+    if not (provenance.get("steps") or provenance.get("teacher")):
+        return {}
+    step = _plain(recorded)
+    differing = {key: value for key, value in step.items() if value != trained.get(key)}
+    for key in trained.keys() - recorded.keys() - set(_MACHINE):
+        differing[key] = "not set"
+    return _with_data_words(differing, recorded)
 
 
 def _splits_changed(inputs: Inputs) -> list[str]:
@@ -231,7 +261,9 @@ def _model(inputs: Inputs) -> Facts:
         ("posterior", model.record.get("provenance")),
     ):
         if record:
-            records[name] = _with_data_words(_plain(record), recorded)
+            shown = _plain(record)
+            shown.pop("data", None)  # it stands under Training data
+            records[name] = _with_data_words(shown, recorded)
     sets = model.attachments.get("class_sets")
     return {
         "network": f"{network.architecture} {network.encoder}".strip(),
@@ -370,26 +402,33 @@ def _domain(inputs: Inputs, results: Sequence[Row]) -> Facts:
     }
 
 
-def _role(inputs: Inputs, record: Row, trained: Row) -> str:
+def _role(inputs: Inputs, record: Row, *trainings: Row) -> str:
     """Return what the frames of a result were used for.
 
-    They are validation frames where training chose its epoch on this split of this data set, where
-    something was fitted on it, or, without a record of the training, where the split says so.
+    They are validation frames where a training, of the network or of a later step, chose its epoch
+    on this split of this data set, where something was fitted on it, or, without a record of a
+    training, where the split says so.
     """
     split = record.get("split")
     if split is None:
         return TEST
-    if split == "selection" or (not trained and split in _VALIDATION_SPLITS):
+    if split == "selection" or (not any(trainings) and split in _VALIDATION_SPLITS):
         return VALIDATION
-    used = [(trained.get("dataset"), trained.get("validation"))]
+    used = [(data.get("dataset"), data.get("validation")) for data in trainings]
     for attachment in inputs.model.attachments.values():
         made: Row = getattr(attachment, "fitted_on", {})
         used.append((made.get("dataset"), made.get("split")))
     return VALIDATION if (record.get("dataset"), split) in used else TEST
 
 
-def _result(inputs: Inputs, run: EvaluationResult, trained: Row) -> Facts:
-    """Return a result: its content, what it is of, and the missed objects with upper bounds."""
+def _result(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
+    """Return a result: its content, what it is of, and the missed objects with upper bounds.
+
+    Args:
+        inputs: what the report is made of.
+        run: the result.
+        trainings: the data of each training of the model.
+    """
     content = run.content
     record = content["run"]
     counts = content["counts"]
@@ -400,7 +439,7 @@ def _result(inputs: Inputs, run: EvaluationResult, trained: Row) -> Facts:
     missed = {kind: _missed(bins.get(kind, {})) for kind in (*KINDS, "group")}
     pooled = content["scores"].get(score, {}).get("pooled", {})
     detected = pooled.get("aupr") is not None
-    role = _role(inputs, record, trained)
+    role = _role(inputs, record, *trainings)
     calibrated = _calibration_frames(inputs, run)
     kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
     kept["run"] = _without_command(record)

@@ -5,10 +5,9 @@ errors.
 from __future__ import annotations
 
 import base64
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.colours import page_ranges
+from segunc.gallery.drawing import Legend
 from segunc.gallery.frame_files import region_threshold
 from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
@@ -31,6 +31,9 @@ from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
 EACH = 4  # pictures of each kind
+MISSED = "Missed"
+FALSE_ALARM = "False alarm"
+CONFIDENT_ERROR = "Confident error"
 
 
 class Failure(NamedTuple):
@@ -51,10 +54,13 @@ class Failures:
         pictures: ``title``, ``line`` and ``jpeg`` in base64 of each picture.
         searched: number of labelled frames in which failures were looked for. Without pictures, 0
             means that nothing was measured, and any other number that nothing was found.
+        bars: of the colours of each score: ``score``, ``ticks``, ``hatched`` (whether its upper
+            half is extrapolated) and ``words``, what its scale means.
     """
 
     pictures: list[dict[str, str]]
     searched: int
+    bars: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,8 @@ class OperatingPoint:
 def failures(
     inputs: Inputs, labels: labelled.LabelSources, notes: list[str] | None = None
 ) -> Failures:
-    """Draw the worst failures of each kind; none of maps without labels.
+    """Draw the worst failures of each kind, of frames that lie apart where there is a choice; none
+    of maps without labels.
 
     A pixel is flagged from the value of a threshold of its score on, else from the one that the
     maps record for regions. Frames of a calibration are left out, because a threshold has seen
@@ -87,6 +94,7 @@ def failures(
         return Failures([], 0)
     searched = 0
     pictures: list[dict[str, str]] = []
+    bars: list[dict[str, Any]] = []
     for reader in inputs.maps:
         point = _operating_point(inputs, reader)
         if point is None:
@@ -101,9 +109,25 @@ def failures(
         for name in _test_frames(inputs, reader, files, point.score):
             candidates.extend(_of_frame(reader, files, name, point))
             searched += 1
-        worst = _worst(candidates, most=max(EACH // len(inputs.maps), 1))
-        pictures += _pictures(reader, point.score, worst)
-    return Failures(pictures[: 3 * EACH], searched)
+        worst = _worst(candidates, max(EACH // len(inputs.maps), 1), reader.frames)
+        if worst and len(pictures) < 3 * EACH:
+            bar = _bar(reader, point.score)
+            pictures += _pictures(reader, point.score, worst)
+            if bar not in bars:
+                bars.append(bar)
+    return Failures(pictures[: 3 * EACH], searched, bars)
+
+
+def _bar(reader: MapsReader, score: str) -> dict[str, Any]:
+    """Return what a legend says of the colours of a score."""
+    shown = page_ranges(reader, [score])[score]
+    unit = (reader.manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
+    return {
+        "score": score,
+        "ticks": list(shown.ticks),
+        "hatched": shown.measured_to is not None,
+        "words": Legend(score, unit, shown).words,
+    }
 
 
 def _operating_point(inputs: Inputs, reader: MapsReader) -> OperatingPoint | None:
@@ -133,15 +157,47 @@ def _test_frames(
     return [name for name, _ in frames if name not in calibrated]
 
 
-def _worst(failures: Sequence[Failure], most: int) -> list[Failure]:
-    """Return the heaviest failures of each kind, ``most`` at most."""
-    number: Counter[str] = Counter()
-    worst = []
+def _worst(failures: Sequence[Failure], most: int, frames: Sequence[str]) -> list[Failure]:
+    """Return heavy failures of each kind, ``most`` at most.
+
+    Args:
+        failures: of all kinds.
+        most: number of each kind.
+        frames: names of all frames in their order; neighbours show nearly the same scene.
+    """
+    places = {name: place for place, name in enumerate(frames)}
+    of_kind: dict[str, list[Failure]] = {}
     for failure in sorted(failures, reverse=True):
-        number[failure.title] += 1
-        if number[failure.title] <= most:
-            worst.append(failure)
+        of_kind.setdefault(failure.title, []).append(failure)
+    worst: list[Failure] = []
+    for heaviest_first in of_kind.values():
+        worst += _apart(heaviest_first, most, places)
     return worst
+
+
+def _apart(failures: Sequence[Failure], most: int, places: Mapping[str, int]) -> list[Failure]:
+    """Return the heaviest failure and the heaviest ones of frames that are far from those of the
+    chosen ones. Where there are too few, the distance is halved; other failures of the same frame
+    come last.
+
+    Args:
+        failures: of one kind, the heaviest first.
+        most: number of failures to return.
+        places: of the frames in their order.
+    """
+    chosen: list[Failure] = []
+    distance = max(len(places) // most, 1)
+    while distance:
+        for failure in failures:
+            place = places[failure.frame]
+            near = any(abs(place - places[other.frame]) < distance for other in chosen)
+            if not near and len(chosen) < most:
+                chosen.append(failure)
+        distance //= 2
+    for failure in failures:
+        if failure not in chosen and len(chosen) < most:
+            chosen.append(failure)
+    return sorted(chosen, reverse=True)
 
 
 def _pictures(
@@ -196,7 +252,7 @@ def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failu
         left, top, width, height = objects.boxes[number].tolist()
         share = f"of which {shares[number]:.0%} are flagged by {words}"
         line = f"{frame.name}: an object of {area:,} pixels, {share}."
-        yield Failure("Missed", area, frame.name, line, (left, top, width, height))
+        yield Failure(MISSED, area, frame.name, line, (left, top, width, height))
 
 
 def _false_alarm(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failure]:
@@ -209,7 +265,7 @@ def _false_alarm(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[
     for region in strongest_regions(normal, flag.value, smallest=flag.smallest, most=1):
         highest = f"{words} up to {normal[region.peak[::-1]]:.3g}"
         line = f"{frame.name}: {region.area:,} pixels of normal ground, {highest}."
-        yield Failure("False alarm", region.strength, frame.name, line, region.box)
+        yield Failure(FALSE_ALARM, region.strength, frame.name, line, region.box)
 
 
 def _confident_error(
@@ -230,4 +286,4 @@ def _confident_error(
         mean = f"mean {title_of(score, capital=False)} {region.pixels(values).mean():.3g}"
         mistake = f"{region.area:,} pixels of {labelled_as} taken for {predicted_as}"
         line = f"{frame.name}: {mistake}, {mean}."
-        yield Failure("Confident error", region.area, frame.name, line, region.box)
+        yield Failure(CONFIDENT_ERROR, region.area, frame.name, line, region.box)

@@ -4,16 +4,19 @@ alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
+from segunc.colours import colour_table
 from segunc.decisions.states import STATES
 from segunc.evaluation.comparison import NULL, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
+from segunc.reporting.failures import CONFIDENT_ERROR, FALSE_ALARM, MISSED
 from segunc.reporting.summary_lines import (
     agreement_sentences,
     chance,
@@ -25,6 +28,17 @@ from segunc.reporting.summary_lines import (
 from segunc.scores import title_of
 from segunc.training.config import read_config
 
+_NO_BREAK = "\u00a0"  # a space at which no line ends
+_PART = re.compile(r".[^._/]*[._/]*", re.DOTALL)
+_INTERVAL = re.compile(r"\[[^\[\], ]+, [^\[\], ]+\]")
+_PERCENT = re.compile(r"(?<=\d) %")
+_FRAMED = {
+    f"{MISSED}.": "the labelled object that was missed",
+    f"{FALSE_ALARM}.": "the flagged normal ground of a false alarm",
+    f"{CONFIDENT_ERROR}.": "the pixels of a confident error, wrong and not flagged",
+}
+"""What the frame in a picture encloses, by the title of the picture."""
+RAMP_STOPS = 16  # colours of the bar of a score
 NAMED_FRAMES = 40  # names of calibration frames that the page shows
 
 
@@ -41,6 +55,7 @@ def render(facts: Mapping[str, Any], sha256: str) -> str:
         "areas": titles(AREAS),
         "judged": titles(JUDGED_METRICS),
         "states": STATES,
+        "colours": _ramp(),
         "sha256": sha256,
     }
     return _template("page.html").render(facts, **context)
@@ -55,6 +70,9 @@ def _template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters["number"] = _number
+    environment.filters["framed"] = _FRAMED.__getitem__
+    environment.filters["parts"] = _parts
+    environment.filters["unbroken"] = _unbroken
     environment.filters["title"] = title_of
     environment.filters["lowest_first"] = _lowest_first
     names = {
@@ -67,6 +85,25 @@ def _template(name: str) -> Template:
         "frame_names": _frame_names,
     }
     return environment.get_template(name, globals=names)
+
+
+def _parts(key: str) -> list[str]:
+    """Return the parts of a key or of the name of a file, between which a line may end: each but
+    the last ends in a dot, a slash or an underscore.
+    """
+    return _PART.findall(key)
+
+
+def _ramp() -> str:
+    """Return the colours of scores from low to high, as the stops of a gradient of CSS."""
+    stops = colour_table()[:: 255 // (RAMP_STOPS - 1)]
+    return ", ".join(f"rgb({red},{green},{blue})" for red, green, blue in stops.tolist())
+
+
+def _unbroken(text: str) -> str:
+    """Return a text in which no line ends within an interval or before a percent sign."""
+    text = _INTERVAL.sub(lambda interval: interval[0].replace(" ", _NO_BREAK), text)
+    return _PERCENT.sub(f"{_NO_BREAK}%", text)
 
 
 def _frame_names(names: Iterable[str]) -> str:
@@ -86,6 +123,8 @@ def _number(value: Any) -> str:
     """Return a number as statistics writes it, whole numbers with separators, and texts as they
     are.
     """
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NULL if value is None else str(value)
     return f"{value:,}" if isinstance(value, int) else format_number(value)

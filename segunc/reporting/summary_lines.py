@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from segunc.decisions.risks import binomial_bound
+from segunc.decisions.risks import OF_CLASSES, binomial_bound
 from segunc.decisions.states import (
     BROKEN,
     HOLDS,
@@ -207,9 +207,17 @@ def not_measured(threshold: Row) -> list[str]:
 
 
 def measuring(threshold: Row) -> str:
-    """Return the command that measures a threshold on other frames."""
-    flag = threshold["file"]
-    return f"segunc evaluate --maps MAPS --anomaly-labels MASKS --flag {flag} --out metrics.json"
+    """Return the command that measures a threshold on other frames, with the labels that its risks
+    need.
+    """
+    controls = {threshold["control"], *threshold.get("also", ())}
+    words = ["segunc evaluate --maps MAPS"]
+    if OF_CLASSES & controls:
+        words.append("--labels LABELS --config CONFIG")
+    if controls - OF_CLASSES:
+        words.append("--anomaly-labels MASKS")
+    words.append(f"--flag {threshold['file']} --out metrics.json")
+    return " ".join(words)
 
 
 def _edits(facts: Row) -> Iterator[Line]:

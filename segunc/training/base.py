@@ -44,6 +44,7 @@ from segunc.training.config import (
     read_config,
     record_data,
     save_config,
+    settings_of_training,
 )
 from segunc.training.lightning_runs import (
     CHECKPOINTS,
@@ -399,6 +400,7 @@ def train_network(
         provenance = {
             "trained": measured["steps"] > 0,
             "dataset": config.data["dataset"],
+            "data": settings_of_training(config.data),
             **list_of_frames(config.data),
             "seed": config.seed,
             **environment(settings["precision"]),

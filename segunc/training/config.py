@@ -346,6 +346,35 @@ def data_to_record(data: Mapping[str, Any], base: Path | None = None) -> dict[st
     return plain
 
 
+def settings_of_training(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the data of a training for the record of its network. Models that are
+    made of the network later have data of their own beside them, so this record tells which crops
+    and sizes the network itself was trained on. Folders and files of this machine are left out.
+    """
+    recorded = data_to_record(data) or {}
+    settings = {}
+    for key, value in recorded.items():
+        if value is None or key in ("root", "frames"):
+            continue
+        if key == "labels" and str(value).endswith(".csv"):
+            continue
+        settings[key] = value
+    return settings
+
+
+def data_of_network(
+    provenance: Mapping[str, Any], recorded: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the settings of the data that a network was trained on, without those of a posterior.
+
+    Args:
+        provenance: of the network.
+        recorded: what stands beside the model, see :func:`recorded_data`. It is returned for a
+            network whose own record has no settings.
+    """
+    return dict(provenance.get("data") or recorded or {})
+
+
 def list_of_frames(data: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the list of frames that the data of a training name, as
     ``frames_sha256``; nothing for data without such a list. Later verbs see by it that the splits

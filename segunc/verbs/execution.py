@@ -622,14 +622,16 @@ def overlay_drawer(
     """Return what draws the overlay of a frame, of a score that has a fixed range, with what a
     threshold flags.
     """
-    from segunc.colours import display_range
+    from segunc.colours import display_range, up_to_measured
+    from segunc.gallery.colours import measured_to
     from segunc.gallery.drawing import Legend, draw_overlay, frame_caption
 
     if SCORES[score].colours is None:
         message = f"--overlay of {score}, which has no fixed range of colours"
         raise InputError(message, hint="add entropy to --scores")
     check_promises(flag, manifest["run"])
-    legend = Legend.of(manifest, score, display_range(score), flag.get(score))
+    shown = up_to_measured(display_range(score), measured_to(manifest, score))
+    legend = Legend.of(manifest, score, shown, flag.get(score))
 
     def draw(frame: Frame, maps: Maps) -> Image:
         values = np.asarray(maps[score])

@@ -192,6 +192,17 @@ def test_rows_that_are_shown_where_no_key_chooses(tmp_path: Path) -> None:
     assert set(rows(comparison)) == {AUROC, AUPR, FPR, *segmentation}
 
 
+def test_a_threshold_that_a_metric_chose_is_shown_where_a_key_asks_for_it(tmp_path: Path) -> None:
+    selective = {"entropy": {"pavpu": 0.8, "pavpu_threshold": 0.4}}
+    path = write_result(tmp_path / "a.json", {}, selective=selective)
+    results = load_results([path])
+    threshold = "selective.entropy.pavpu_threshold"
+    shown = set(rows(compare(results)))
+    assert "selective.entropy.pavpu" in shown
+    assert threshold not in shown
+    assert list(rows(compare(results, keys=["*.pavpu_threshold"]))) == [threshold]
+
+
 def test_keys_choose_rows(tmp_path: Path) -> None:
     results = load_results(pair(tmp_path))
     chosen = compare(results, keys=["*.pooled.threshold", "segmentation.*"])

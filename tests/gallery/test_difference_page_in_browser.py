@@ -8,6 +8,7 @@ import pytest
 
 import segunc
 from tests.support.map_folders import SIZE, maps_of, write_folder
+from tests.support.shadows import backgrounds, shadows_where_nothing_scrolls
 from tests.support.visits import Visit
 
 
@@ -26,7 +27,7 @@ def page(tmp_path: Path) -> Path:
     return written
 
 
-@pytest.mark.parametrize(("width", "columns"), [(1280, 3), (390, 2)])
+@pytest.mark.parametrize(("width", "columns"), [(1280, 3), (640, 2), (390, 1)])
 def test_pictures_stand_side_by_side_and_nothing_leaves_the_screen(
     visit: Visit, page: Path, width: int, columns: int
 ) -> None:
@@ -51,3 +52,11 @@ def test_all_pictures_are_shown_and_nothing_is_asked_for(visit: Visit, page: Pat
     asked = [address for address in visit.requests if not address.startswith("data:")]
     assert asked == [page.as_uri()]
     assert visit.complaints == []
+
+
+def test_no_shadow_stands_where_nothing_scrolls(visit: Visit, page: Path) -> None:
+    visit.page.set_viewport_size({"width": 1400, "height": 900})
+    visit.page.goto(page.as_uri())
+    assert shadows_where_nothing_scrolls(visit.page, ".wide") == []
+    visit.page.emulate_media(media="print")
+    assert backgrounds(visit.page, ".wide") == {"none"}

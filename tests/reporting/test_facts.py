@@ -20,10 +20,11 @@ from segunc.reporting.facts import (
     _model_commands,
     _monitor,
     _role,
+    _tuned,
     shown_command,
 )
 from segunc.reporting.inputs import Domain
-from segunc.training.config import recorded_commands
+from segunc.training.config import data_of_network, recorded_commands, settings_of_training
 from tests.conftest import Job
 from tests.reporting.conftest import CLEAN
 from tests.verbs.processes import succeed
@@ -120,6 +121,35 @@ def test_frames_that_two_folders_hold_are_of_neither() -> None:
 def test_a_calibration_frame_without_a_folder_is_no_frame_of_another_drive() -> None:
     facts = _domain(inputs({"test": ["day/1", "day/2"]}, ("1",)), roles(TEST))
     assert cell_of(facts, "day")["test"] == 2
+
+
+BASE = {"dataset": "streets", "crop": [160, 160], "size": [180, 240], "validation": "val"}
+STEP = {"dataset": "streets", "crop": [320, 320], "validation": "val", "root": "/data/streets"}
+
+
+@pytest.mark.parametrize(
+    ("provenance", "differing"),
+    [
+        ({"settings": {"epochs": 0}}, {}),
+        ({"steps": 9}, {"crop": [320, 320], "size": "not set"}),
+    ],
+)
+def test_the_step_of_a_posterior_says_what_differs_if_it_trained_something(
+    provenance: dict[str, Any], differing: dict[str, Any]
+) -> None:
+    model = SimpleNamespace(record={"provenance": provenance})
+    assert _tuned(SimpleNamespace(model=model), BASE, STEP) == differing  # type: ignore[arg-type]
+
+
+def test_a_network_keeps_the_settings_of_its_training_whatever_a_later_step_takes() -> None:
+    assert data_of_network({"data": BASE}, STEP) == BASE
+    assert data_of_network({}, STEP) == STEP
+    assert data_of_network({}, None) == {}
+
+
+def test_the_settings_of_a_training_name_no_place_of_the_machine() -> None:
+    data = {**BASE, "root": "data", "frames": "mine.csv", "labels": "classes.csv", "scale": None}
+    assert settings_of_training(data) == BASE
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,21 @@ from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import SMALLEST_OBJECT
 from segunc.reporting.facts import _gaps
-from segunc.reporting.failures import Failures, OperatingPoint, _operating_point, failures
+from segunc.reporting.failures import (
+    Failure,
+    Failures,
+    OperatingPoint,
+    _operating_point,
+    _worst,
+    failures,
+)
 from segunc.reporting.inputs import Domain, _name_among
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
 from tests.conftest import Job
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
 from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
+from tests.support.shadows import backgrounds, shadows_where_nothing_scrolls
 from tests.verbs.processes import refuse, succeed
 
 
@@ -124,7 +132,7 @@ def test_the_page_escapes_texts(written: Path) -> None:
     page = page_of(written)
     assert "Slow &lt;b&gt;down&lt;/b&gt; &amp; wait." in page
     assert "<b>down" not in page
-    assert "at most 20 % &lt;of&gt; the normal pixels" in page
+    assert "at most 20\u00a0% &lt;of&gt; the normal pixels" in page
 
 
 def test_results_on_corrupted_images_come_last(facts: dict[str, Any]) -> None:
@@ -157,6 +165,14 @@ def test_files_of_the_model_are_told_apart_from_results(facts: dict[str, Any]) -
 def test_base_and_posterior_have_records_of_their_own(facts: dict[str, Any]) -> None:
     made = {name.partition(".")[0] for name in facts["model"]["made"]}
     assert made == {"base", "posterior"}  # whose steps differ
+
+
+def test_training_data_are_those_of_the_network(facts: dict[str, Any], predicted: Job) -> None:
+    provenance = json.loads((predicted.abnn / "network.json").read_text())["provenance"]
+    assert facts["trained"]["crop"] == provenance["data"]["crop"]
+    assert "The network has no record of the crops" not in render(facts, "0")
+    older = {**facts, "trained_by_last_step": True}
+    assert "The network has no record of the crops" in render(older, "0")
 
 
 def test_page_and_summary_show_the_same_numbers(written: Path, facts: dict[str, Any]) -> None:
@@ -814,7 +830,47 @@ def test_no_failure_found_is_another_fact_than_not_measured(facts: dict[str, Any
 def test_failures_stand_with_the_number_of_frames_that_they_are_of(facts: dict[str, Any]) -> None:
     picture = {"title": "Missed.", "line": "a: an object", "jpeg": ""}
     page = render({**facts, "failures": [picture], "failures_searched": 14}, "0")
-    assert "The worst of each kind in 14 labelled frames, in the image" in page
+    assert "The worst of each kind in 14 labelled frames, of frames that lie apart" in page
+
+
+def test_failures_have_a_legend_of_their_frames_and_colours(
+    facts: dict[str, Any], inputs: Any, sources: LabelSources
+) -> None:
+    found = failures(inputs, sources)
+    (bar,) = found.bars
+    assert bar == {
+        "score": "entropy",
+        "ticks": ["0", "0.5", "1"],
+        "hatched": False,
+        "words": "0 = certain, 1 = all classes equally likely",
+    }
+    picture = {"title": "Missed.", "line": "a: an object", "jpeg": ""}
+    anomaly = {"score": "anomaly", "ticks": ["0", "4.8", ">= 6"], "hatched": True, "words": "W"}
+    page = render({**facts, "failures": [picture], "failures_bars": [bar, anomaly]}, "0")
+    assert "around the labelled object that was missed" in page
+    assert "a false alarm" not in page
+    assert "<span>0</span><span>4.8</span><span>&gt;= 6</span>" in page
+    assert page.count("linear-gradient(90deg,") == 2
+    assert page.count("<i></i></i>") == 1
+
+
+def failure(place: int, weight: float) -> Failure:
+    return Failure("Missed", weight, f"{place:02}", "", (0, 0, 1, 1))
+
+
+def test_failures_are_of_frames_that_lie_apart() -> None:
+    frames = [f"{place:02}" for place in range(34)]
+    heavy = [failure(place, 100 - place) for place in range(10, 18)]
+    light = [failure(0, 3.0), failure(24, 2.0), failure(33, 1.0)]
+    chosen = [found.frame for found in _worst(heavy + light, 4, frames)]
+    assert chosen == ["10", "00", "24", "33"]
+
+
+def test_neighbours_are_shown_where_there_is_no_choice() -> None:
+    frames = [f"{place:02}" for place in range(34)]
+    neighbours = [failure(10, 9.0), failure(10, 8.0), failure(11, 7.0), failure(14, 6.0)]
+    assert _worst(neighbours, 3, frames) == [neighbours[0], neighbours[2], neighbours[3]]
+    assert _worst(neighbours, 4, frames) == neighbours
 
 
 def test_maps_without_labels_have_no_failures(inputs: Any) -> None:
@@ -870,6 +926,67 @@ def test_a_print_has_few_pages(written: Path, browser: Any, tmp_path: Path) -> N
     )
     pages = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
     assert 4 <= pages <= 14
+
+
+COMMAND_WIDTHS = """
+    [...document.querySelectorAll('.commands code')]
+        .map((code) => code.parentElement.getBoundingClientRect().width)
+"""
+CUT_KEYS = """
+    [...document.querySelectorAll('.facts th')].flatMap((key) => {
+      const words = document.createTreeWalker(key, NodeFilter.SHOW_TEXT);
+      const cut = [];
+      while (words.nextNode()) {
+        for (const word of words.currentNode.data.matchAll(/[^ ._/-]+/g)) {
+          const range = document.createRange();
+          range.setStart(words.currentNode, word.index);
+          range.setEnd(words.currentNode, word.index + word[0].length);
+          if (range.getClientRects().length > 1) cut.push(word[0]);
+        }
+      }
+      return cut;
+    })
+"""
+
+
+def test_a_narrow_screen_shows_whole_commands_and_words(written: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((written / "index.html").as_uri())
+    widths = page.evaluate(COMMAND_WIDTHS)
+    assert widths
+    assert min(widths) > 300
+    assert page.evaluate(CUT_KEYS) == []
+    page.close()
+
+
+def test_no_line_ends_within_an_interval_or_before_a_percent_sign(facts: dict[str, Any]) -> None:
+    line = {"name": "N", "state": "open", "text": "It is .176 [.163, .187] or 5 % of [a b, c]."}
+    page = render({**facts, "summary": [line]}, "0")
+    assert "It is .176 [.163,\u00a0.187] or 5\u00a0% of [a b, c]." in page
+
+
+def test_no_shadow_stands_where_nothing_scrolls(written: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto((written / "index.html").as_uri())
+    assert shadows_where_nothing_scrolls(page, ".table") == []
+    page.emulate_media(media="print")
+    assert backgrounds(page, ".table") == {"none"}
+    page.close()
+
+
+BREAKS_OF_TABLES = """
+    [...document.querySelectorAll('.table')].map((table) =>
+        [table.querySelectorAll('tbody tr').length > 5, getComputedStyle(table).breakInside])
+"""
+
+
+def test_a_print_breaks_long_tables_between_rows(written: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 665, "height": 980})
+    page.emulate_media(media="print")
+    page.goto((written / "index.html").as_uri())
+    breaks = {(is_long, inside) for is_long, inside in page.evaluate(BREAKS_OF_TABLES)}
+    assert breaks == {(True, "auto"), (False, "avoid")}
+    page.close()
 
 
 def test_a_print_cuts_no_table(written: Path, browser: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from segunc.reporting.facts import _under_shift
-from segunc.reporting.summary_lines import share, summary_of
+from segunc.reporting.summary_lines import measuring, share, summary_of
 
 COUNTS = {
     "anomaly_pixels": 5,
@@ -210,6 +210,26 @@ def test_a_list_of_frames_that_changed_after_the_training_is_said() -> None:
     said = line("Training data", trained=trained, splits_changed=["metrics"])
     assert said["state"] == "open"
     assert "metrics may hold frames that it was trained on" in said["text"]
+
+
+@pytest.mark.parametrize(
+    ("control", "also", "labels"),
+    [
+        ("errors-kept", {}, "--labels LABELS --config CONFIG"),
+        ("missed-objects", {}, "--anomaly-labels MASKS"),
+        (
+            "missed-objects",
+            {"errors-kept": 0.1},
+            "--labels LABELS --config CONFIG --anomaly-labels MASKS",
+        ),
+    ],
+)
+def test_a_threshold_is_measured_with_the_labels_that_its_risk_needs(
+    control: str, also: dict[str, float], labels: str
+) -> None:
+    threshold = {"file": "t.json", "control": control, "also": also}
+    command = f"segunc evaluate --maps MAPS {labels} --flag t.json --out metrics.json"
+    assert measuring(threshold) == command
 
 
 def test_what_nobody_stated_is_open() -> None:

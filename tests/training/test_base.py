@@ -158,6 +158,9 @@ def test_a_run_is_not_continued_with_another_split_of_the_frames(
     config = with_own_list(trained, tmp_path / "own")
     network, _ = train_network(config, tmp_path / "run", device="cpu")
     assert "frames_sha256" in network.description.provenance
+    settings = network.description.provenance["data"]
+    assert settings["crop"] == list(config.data["crop"])
+    assert not {"root", "frames"} & settings.keys()
     train_network(config, tmp_path / "run", device="cpu")
     assert "is finished; nothing is trained again" in capsys.readouterr().out
     frames = tmp_path / "own" / "frames.csv"

@@ -11,7 +11,10 @@ import pytest
 import torch
 
 import segunc
+from segunc.colours import DisplayRange
 from segunc.core.errors import InputError, PartialFailure
+from segunc.frames.source import Frame
+from segunc.gallery.drawing import Legend, draw_overlay
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.pipeline import Summary
@@ -205,6 +208,30 @@ def test_a_run_records_its_own_noise_scale_and_that_it_is_compiled() -> None:
 def test_an_overlay_of_a_score_without_a_range_is_refused() -> None:
     with pytest.raises(InputError, match="deterministic-max-logit, which has no fixed range"):
         overlay_drawer("deterministic-max-logit", manifest(), {})
+
+
+def test_an_overlay_of_a_prediction_hatches_what_is_beyond_the_measured_values() -> None:
+    described = {"maps": {"anomaly": {"unit": "", "measured_to": 4.8}}, "run": {}}
+    plain = {"maps": {"anomaly": {"unit": "", "measured_to": 6.5}}, "run": {}}
+    pictures = []
+    for content in (described, plain):
+        draw = overlay_drawer("anomaly", content, {})
+        frame = Frame("1", 0, np.zeros((64, 640, 3), np.uint8))
+        zeros = np.zeros((64, 640))
+        pictures.append(draw(frame, {"anomaly": zeros, "prediction": zeros}))
+    ranges = [
+        DisplayRange(0, 6, open_above=True, measured_to=4.8),
+        DisplayRange(0, 6, open_above=True),
+    ]
+    for picture, shown in zip(pictures, ranges, strict=True):
+        expected = draw_overlay(
+            np.zeros((64, 640, 3), np.uint8),
+            np.zeros((64, 640)),
+            Legend("anomaly", "", shown),
+            caption="Frame 1",
+        )
+        assert np.array_equal(picture, expected)
+    assert not np.array_equal(*pictures)
 
 
 @pytest.mark.parametrize(
