@@ -16,7 +16,7 @@ RECORDS = {
 """The record of maps, of a review page and of a report, with a key and its value in it."""
 NETWORK = "network.json"
 """The record of a model."""
-# These are written out here, because the modules that define them import torch, which takes seconds.
+# They are written out here, because the modules that define them import torch, which is slow.
 
 
 def is_output_folder(folder: Path) -> bool:

@@ -752,7 +752,7 @@ def test_init_says_where_splits_are_chosen(tmp_path: Path) -> None:
 def test_a_label_map_that_is_no_csv_file_is_refused_with_its_columns(tmp_path: Path) -> None:
     colours = tmp_path / "colours.txt"
     colours.write_text("sky: 128 128 128\n")
-    with pytest.raises(InputError, match="colours.txt is not a CSV file") as caught:
+    with pytest.raises(InputError, match=r"colours\.txt is not a CSV file") as caught:
         label_map(str(colours))
     assert "name,r,g,b" in str(caught.value)
 
