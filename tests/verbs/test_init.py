@@ -448,7 +448,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     assert "8 pairs of image and label: 6 train, 2 val" in printed
     assert "then: segunc train --config" in printed
     shorten(made.config)
-    succeed("train --device cpu --config", made.config, "--out", made.base)
+    trained = succeed("train --device cpu --config", made.config, "--out", made.base).stdout
+    then = f"then: segunc finetune --config {made.config} --base {made.base} --out {made.abnn}\n"
+    assert then in trained
     words = ("--base", made.base, "--config", made.config, "--out", made.abnn)
     succeed("finetune --device cpu", *words)
     return made
@@ -577,6 +579,51 @@ def test_masks_make_a_configuration_unused(made: Made, maps: Path, tmp_path: Pat
     words = ("--maps", maps, "--anomaly-labels", masks, "--config", made.config)
     done = succeed("evaluate --replicates 0", *words)
     assert f"note: {made.config} is not used, because --anomaly-labels" in done.stdout
+
+
+FROZEN = "finetune --device cpu --abnn.epochs 0 --abnn.statistics frozen"
+OTHER_DATA = "other data settings than those that"
+
+
+def test_a_fine_tuning_notes_other_data_than_its_base_was_trained_with(
+    made: Made, tmp_path: Path
+) -> None:
+    sizes = "--data.size [32,32] --data.crop [16,24] --data.eval_batch_size 2"
+    words = ("--base", made.base, "--config", made.config, sizes, "--out", tmp_path / "abnn")
+    done = succeed(FROZEN, *words)
+    note = (
+        f"note: {OTHER_DATA} {made.base} was made with: data.size is [32, 32], there none; "
+        "data.crop is [16, 24], there [32, 32]. To take those of the base: --data.size none "
+        "--data.crop '[32, 32]'"
+    )
+    assert note in done.stdout + done.stderr
+
+
+def test_a_fine_tuning_on_the_same_data_notes_nothing(made: Made, tmp_path: Path) -> None:
+    sizes = "--data.batch_size 1 --data.workers 0 --data.eval_batch_size 2"
+    copied = tmp_path / "copy.csv"
+    shutil.copy(made.config.with_name("my-frames.csv"), copied)
+    words = ("--base", made.base, "--config", made.config, sizes, "--data.frames", copied)
+    done = succeed(FROZEN, *words, "--out", tmp_path / "abnn")
+    assert OTHER_DATA not in done.stdout + done.stderr
+
+
+def test_another_list_of_frames_is_noted(made: Made, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    text = made.config.with_name("my-frames.csv").read_text()
+    other.write_text(text.replace("val,images/val/a_0003", "test,images/val/a_0003"))
+    words = ("--base", made.base, "--config", made.config, "--data.frames", other)
+    done = succeed(FROZEN, *words, "--out", tmp_path / "abnn")
+    assert f"data.frames is {other}, there" in done.stdout + done.stderr
+
+
+def test_a_training_names_the_fine_tuning_on_its_own_data(made: Made, tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    (tmp_path / "abnn").mkdir()
+    words = ("--config", made.config, "--out", out, "--data.size [32,32] --trainer.max_epochs 1")
+    done = succeed("train --device cpu", *words)
+    then = f"then: segunc finetune --config {made.config} --base {out} --out {out}-abnn"
+    assert f"{then} --data.size '[32,32]'\n" in done.stdout
 
 
 def test_data_that_moved_are_asked_for(made: Made) -> None:
