@@ -55,7 +55,7 @@ FITTED = {
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
 FITTED_KEYS = ("features_sha256", "anomaly", "class_sets")
 """All keys of :data:`FITTED`: two models with equal hashes may still differ in these."""
-LATER_KEYS = {"source", "smallest_object", "preparation"}
+LATER_KEYS = {"source", "smallest_object", "preparation", "chosen"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
 """Keys of a run without which the model's own value holds."""
@@ -98,6 +98,7 @@ class GuaranteedThreshold(Settings):
     smallest_object: int = 0  # pixels; earlier versions counted labelled regions of any size
     # What is done with a map before it is compared with the value; nothing in earlier versions.
     preparation: Preparation = AS_IT_IS
+    chosen: str = ""  # one sentence on what else was chosen on these frames; empty if unknown
     kind: str = "segunc threshold"
     version: int = 1
 

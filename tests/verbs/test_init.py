@@ -495,8 +495,28 @@ def test_a_threshold_takes_the_labels_of_a_configuration(
     assert f"note: data: folder in {made.data}, from {made.config}" in done.stdout
     assert "note: labels are those of the split val; --split names another" in done.stdout
     assert "from 2 units" in done.stdout
+    chosen = (
+        "these frames are of the split val of the data set folder, on which the model got its best "
+        "epoch; the promise needs frames that nothing was chosen on"
+    )
+    assert f"note: {chosen}\n" in done.stdout
+    assert chosen == json.loads((tmp_path / "threshold.json").read_text())["chosen"]
+    report = ("--model", made.abnn, "--threshold", tmp_path / "threshold.json")
+    succeed("report", *report, "--out", tmp_path / "report")
+    assert f"Note: {chosen}." in (tmp_path / "report/index.html").read_text()
     refusal = refuse("threshold", risk, "--split train", *words, code=1)
     assert "--split names another split of the data set" in refusal
+
+
+def test_a_threshold_of_labels_in_a_folder_says_nothing_of_what_is_not_known(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "threshold.json"
+    risk = "--control errors-kept --level 0.9 --score entropy"
+    words = ("--maps", maps, "--config", made.config, "--labels", made.data / "masks" / "val")
+    done = succeed("threshold", risk, *words, "--out", out)
+    assert "nothing was chosen on" not in done.stdout
+    assert json.loads(out.read_text())["chosen"] == ""
 
 
 def test_a_review_shows_the_labels_of_a_configuration(
