@@ -508,6 +508,16 @@ def test_a_threshold_takes_the_labels_of_a_configuration(
     assert "--split names another split of the data set" in refusal
 
 
+def test_a_threshold_on_training_frames_names_their_weights(made: Made, tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    words = ("--device cpu --draws 2 --model", made.abnn, "--input", made.data / "images" / "train")
+    succeed("predict", FAST, *words, "--out", out)
+    risk = "--control errors-kept --level 0.9 --score entropy --split train"
+    words = ("--maps", out, "--config", made.config, "--out", tmp_path / "threshold.json")
+    done = succeed("threshold", risk, *words)
+    assert "split train of the data set folder, on which the model got its weights;" in done.stdout
+
+
 def test_a_threshold_of_labels_in_a_folder_says_nothing_of_what_is_not_known(
     made: Made, maps: Path, tmp_path: Path
 ) -> None:
