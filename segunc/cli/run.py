@@ -128,7 +128,25 @@ def _show_train(result: Any, options: opts.TrainOptions) -> Iterable[str]:
             f"{len(options.seeds)} networks in {result.out};"
             f" as one model: segunc finetune --method ensemble --base {result.out}"
         )
+    else:
+        _tell_line(f"then: {_finetuning_of(result.out, options)}")
     return ()
+
+
+def _finetuning_of(base: Path, options: opts.TrainOptions) -> str:
+    """Return the command that makes a model with ABNN noise of a network that was trained, with the
+    same data.
+    """
+    out = base.with_name("abnn")
+    if out.exists():
+        out = base.with_name(f"{base.name}-abnn")
+    words = ["--config", str(options.config), "--base", str(base), "--out", str(out)]
+    typed = iter(opts.words_of_settings(options.settings))
+    for word in typed:
+        value = [] if "=" in word else [next(typed, "")]
+        if word.startswith("--data."):
+            words += [word, *value]
+    return f"segunc finetune {shlex.join(words)}"
 
 
 def _training_in_words(measured: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ colours the labels hold.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,6 +76,7 @@ def discover(
     labelled_only: bool = False,
     label_map: LabelMap | None = None,
     allow_mixed: bool = False,
+    is_output_folder: Callable[[Path], bool] = lambda folder: False,
 ) -> Found:
     """Return the pairs, the splits and the label values of a folder.
 
@@ -86,25 +87,28 @@ def discover(
         labelled_only: leave images without a label out.
         label_map: what the labels mean, where that is known.
         allow_mixed: take masks of 0 and 1 beside masks of 0 and 255 as they are.
+        is_output_folder: whether a command of this package made a folder, such as one of maps. The
+            files in it are neither images nor labels, unless ``images`` or ``labels`` names them.
 
     Raises:
         InputError: there are no images or labels, images without a label or with several, or labels
             of two kinds or of too many values.
     """
-    files = [path.relative_to(root) for path in image_files(root) if not is_pairs_picture(path)]
-    if not files:
+    all_files = [path.relative_to(root) for path in image_files(root) if not is_pairs_picture(path)]
+    found = Found(root, [])
+    files = _without_outputs(found, all_files, is_output_folder)
+    if not files and not (images and labels):
         raise InputError(
             f"{root} holds no images", hint="name the folder that holds images and labels"
         )
-    found = Found(root, [])
     if labels is None:
         label_files = _label_files(root, files, found)
     else:
-        label_files = _chosen(root, files, labels, "--labels")
+        label_files = _chosen(root, files, all_files, labels, "--labels")
     if images is None:
         image_list = _images(files, label_files)
     else:
-        image_list = _chosen(root, files, images, "--images")
+        image_list = _chosen(root, files, all_files, images, "--images")
     both_named = images is not None and labels is not None
     kinds = find_kinds(root, image_list, label_files, named=both_named)
     kind = choose_kind(root, kinds, found.notes)
@@ -135,12 +139,51 @@ def is_pairs_picture(path: Path) -> bool:
     return bool(ending) and not rest and path.with_name(f"{stem}-{FRAMES_LIST}").exists()
 
 
-def _chosen(root: Path, files: Sequence[Path], pattern: str, flag: str) -> list[Path]:
-    """Return the files that an option names by a folder or a pattern."""
+def _without_outputs(
+    found: Found, files: Sequence[Path], is_output_folder: Callable[[Path], bool]
+) -> list[Path]:
+    """Return the files that lie in no folder that a command of this package made, and note the
+    others.
+
+    The folder of the data itself is never passed over.
+    """
+    output_of_folder: dict[Path, Path | None] = {Path(): None}
+
+    def output_of(folder: Path) -> Path | None:
+        """Return the outermost output folder that holds a folder, or is it; None if none does."""
+        if folder not in output_of_folder:
+            output = output_of(folder.parent)
+            if output is None and is_output_folder(found.root / folder):
+                output = folder
+            output_of_folder[folder] = output
+        return output_of_folder[folder]
+
+    kept = [path for path in files if output_of(path.parent) is None]
+    outputs = sorted({output for output in output_of_folder.values() if output is not None})
+    if outputs:
+        number = "1 folder" if len(outputs) == 1 else f"{len(outputs)} folders"
+        first = "" if len(outputs) == 1 else "the first is "
+        found.notes.append(
+            f"passes over {number} that segunc made, {first}{outputs[0]}; --images and --labels "
+            "name files there"
+        )
+    return kept
+
+
+def _chosen(
+    root: Path, files: Sequence[Path], all_files: Sequence[Path], pattern: str, flag: str
+) -> list[Path]:
+    """Return the files that an option names by a folder or a pattern.
+
+    Those of ``all_files`` that are not among ``files`` count only if nothing else is named.
+    """
     below = _below(root, Path(pattern))
-    chosen = [path for path in files if path.is_relative_to(below)]
-    if not chosen:
-        chosen = [path for path in files if is_chosen(path, str(below))]
+    chosen: list[Path] = []
+    for candidates in (files, all_files):
+        if not chosen:
+            chosen = [path for path in candidates if path.is_relative_to(below)]
+        if not chosen:
+            chosen = [path for path in candidates if is_chosen(path, str(below))]
     if not chosen:
         raise InputError(
             f"{flag} {pattern} matches no image file in {root}",

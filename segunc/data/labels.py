@@ -294,7 +294,8 @@ def _standard_rows(path: Path, header: Sequence[str], rows: Sequence[list[str]])
     if "name" not in index_of or not has_colours:
         raise InputError(
             f"label map {path} has the columns {','.join(header)} instead of {','.join(COLUMNS)}",
-            hint="segunc init DATA --out mine.yaml writes one of your labels, to be edited",
+            hint="a header of name,r,g,b is enough; segunc init DATA --out mine.yaml writes one of "
+            "your labels, to be edited",
         )
     standard: list[list[str]] = []
     classes = 0
@@ -365,6 +366,11 @@ def label_map(name: str) -> LabelMap:
         return read_label_map(Path(name))
     files = sorted((Path(__file__).parent / "labels").glob("*.csv"))
     built_in = {path.stem: path for path in files}
+    if name not in built_in and Path(name).is_file():
+        raise InputError(
+            f"label map {name} is not a CSV file: its name does not end in .csv",
+            hint=f"save it as .csv with a header and the columns name,r,g,b or {','.join(COLUMNS)}",
+        )
     if name not in built_in:
         raise InputError(
             f"no label map is called '{name}'",

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from segunc.core.errors import InputError
-from segunc.core.files import frame_order, read_text, reading
+from segunc.core.files import file_sha256, frame_order, read_text, reading
 from segunc.data.frame_names import composed, frame_stem
 from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
 from segunc.data.names import SPLIT_WORDS, words_of
@@ -379,7 +379,9 @@ class Divider:
 
 
 def _by_split_and_number(pair: Pair) -> tuple[int, object]:
-    return SPLITS.index(pair.split), frame_order(pair.image.as_posix())
+    """Return what sorts pairs: train, val and test first, then splits that a user named."""
+    rank = SPLITS.index(pair.split) if pair.split in SPLITS else len(SPLITS)
+    return rank, frame_order(pair.image.as_posix())
 
 
 def _is_one_sequence(name: str, train: Sequence[int], others: Sequence[int]) -> bool:
@@ -397,3 +399,40 @@ def _is_one_sequence(name: str, train: Sequence[int], others: Sequence[int]) -> 
         return False
     has_own_name = name != "" and not name.endswith("/")
     return has_own_name or (min(others) < max(train) and min(train) < max(others))
+
+
+def note_on_copies(root: Path, pairs: Iterable[Pair]) -> str:
+    """Return a sentence on images that are byte for byte an image of another split; empty if there
+    is none.
+
+    Only files whose size occurs in two splits are read.
+
+    Args:
+        root: the folder of the data.
+        pairs: images and labels, each with its split.
+    """
+    pairs_of_size: dict[int, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        pairs_of_size[(root / pair.image).stat().st_size].append(pair)
+    copies: list[tuple[Pair, Pair]] = []
+    for pairs_of_one_size in pairs_of_size.values():
+        if len({pair.split for pair in pairs_of_one_size}) > 1:
+            copies += _copies(root, pairs_of_one_size)
+    if not copies:
+        return ""
+    copy, original = min(copies, key=lambda both: _by_split_and_number(both[0]))
+    images = "1 image has" if len(copies) == 1 else f"{len(copies)} images have"
+    return (
+        f"{images} the bytes of an image of another split, the first is {copy.image} "
+        f"({copy.split}), as {original.image} ({original.split}): results on copies are too good; "
+        "remove them, or give both one split in the list of frames"
+    )
+
+
+def _copies(root: Path, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, Pair]]:
+    """Yield each pair whose image is byte for byte one of an earlier split, with that one."""
+    first_of_hash: dict[str, Pair] = {}
+    for pair in sorted(pairs, key=_by_split_and_number):
+        first = first_of_hash.setdefault(file_sha256(root / pair.image), pair)
+        if first.split != pair.split:
+            yield pair, first

@@ -55,7 +55,7 @@ FITTED = {
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
 FITTED_KEYS = ("features_sha256", "anomaly", "class_sets")
 """All keys of :data:`FITTED`: two models with equal hashes may still differ in these."""
-LATER_KEYS = {"source", "smallest_object", "preparation", "sizes"}
+LATER_KEYS = {"source", "smallest_object", "preparation", "sizes", "chosen"}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
 """Keys of a run without which the model's own value holds."""
@@ -100,6 +100,7 @@ class GuaranteedThreshold(Settings):
     preparation: Preparation = AS_IT_IS
     # Width x height of the calibration frames, each size once; nothing in earlier versions.
     sizes: tuple[str, ...] = ()
+    chosen: str = ""  # one sentence on what else was chosen on these frames; empty if unknown
     kind: str = "segunc threshold"
     version: int = 1
 

@@ -236,6 +236,10 @@ class LabelSources:
     images: Mapping[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What a user should know of where the labels come from."""
+    dataset: str = ""
+    """The data set whose labels they are; empty for labels in folders."""
+    split: str = ""
+    """Its split; empty for labels in folders."""
 
     def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
         """Find the labels of frames of maps.

@@ -93,7 +93,31 @@ def model_record(
     }
     if features:
         record["feature_encoder"] = features.encoder
+    chosen_on = _chosen_on(description.provenance, attachments)
+    if chosen_on:
+        record["chosen_on"] = chosen_on
     return record
+
+
+def _chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return what was chosen or fitted on which split of which data set, as far as it is recorded.
+
+    Args:
+        trained: how the network was trained, by its description.
+        attachments: what was fitted on the model, by name.
+    """
+    chosen_on: list[dict[str, str]] = []
+    if trained.get("trained"):
+        chosen_on.append({"what": "weights", "dataset": str(trained["dataset"]), "split": "train"})
+    # Another way to validate makes a split of its own, which no data set has.
+    if trained.get("trained") and trained.get("validation") == "val":
+        chosen_on.append({"what": "epoch", "dataset": str(trained["dataset"]), "split": "val"})
+    for name, attachment in attachments.items():
+        made = getattr(attachment, "fitted_on", {})
+        if made.get("dataset") and made.get("split"):
+            where = {"dataset": str(made["dataset"]), "split": str(made["split"])}
+            chosen_on.append({"what": name, **where})
+    return chosen_on
 
 
 def channels_record(description: NetworkDescription) -> dict[str, Any]:

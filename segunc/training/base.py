@@ -406,6 +406,8 @@ def train_network(
             **environment(settings["precision"]),
             **measured,
         }
+        if measured["val_miou"] is not None:
+            provenance["validation"] = data.validation
         network.description = replace(network.description, provenance=provenance)
         if is_first_process():
             save_network(network, out)

@@ -705,7 +705,12 @@ def label_sources(options: TruthOptions) -> LabelSources:
             notes.append(f"{named.config} names no anomaly masks, and only anomalies are outlined")
             return LabelSources(notes=tuple(notes))
         notes.append(f"labels are those of the split {named.split}; --split names another")
-    return replace(_labels_of(named, truth.entry), notes=tuple(notes))
+    labels = _labels_of(named, truth.entry)
+    if named.root and truth.entry:
+        split = named.split or truth.entry.usual_split(Path(named.root))
+        split = "val" if split == SELECTION else split
+        labels = replace(labels, dataset=str(named.dataset), split=split)
+    return replace(labels, notes=tuple(notes))
 
 
 def _has_labels_to_show(options: TruthOptions, entry: DatasetEntry) -> bool:

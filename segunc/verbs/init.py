@@ -41,10 +41,11 @@ from segunc.data.labels import (
 )
 from segunc.data.pairing import Pair
 from segunc.data.recognition import Recognised, recognise, recognised_as
-from segunc.data.splits import Divider
+from segunc.data.splits import Divider, note_on_copies
 from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, takes
+from segunc.verbs.output_folders import is_output_folder
 
 VOID_COLOUR = (20, 20, 28)
 MASK_COLOURS = ((70, 110, 170), (255, 120, 0))
@@ -136,10 +137,14 @@ def init(options: InitOptions) -> InitResult:
         labelled_only=options.labelled_only,
         label_map=label_map(options.label_map) if options.label_map else None,
         allow_mixed=options.void is not None,
+        is_output_folder=is_output_folder,
     )
     discovered.notes[:0] = notes
     if before:
         discovered.pairs = _with_earlier_splits(discovered.pairs, before, discovered.notes)
+    copies = note_on_copies(root, discovered.pairs)
+    if copies:
+        discovered.notes.append(copies)
     rows = _class_rows(discovered, options)
     if options.label_map != str(files.classes):
         write_file(files.classes, csv_text([COLUMNS, *rows]).encode())
@@ -172,7 +177,7 @@ def init(options: InitOptions) -> InitResult:
         frames=files.frames,
         picture=files.picture,
         then=then,
-        about=_about(discovered, labels, rows),
+        about=_about(discovered, labels, rows, files.frames),
         notes=tuple(discovered.notes),
     )
 
@@ -315,7 +320,7 @@ def _init_published(recognised: Recognised, files: _Files) -> InitResult:
         settings = _evaluation(files.config, data, found.root)
         then = f"segunc evaluate --config {files.config} --model MODEL --out metrics.json"
     write_file(files.config, settings.encode())
-    about = _about(found, labels, _rows_of(labels))
+    about = _about(found, labels, _rows_of(labels), frames=None)
     return InitResult(
         config=files.config,
         dataset=recognised.name,
@@ -618,12 +623,19 @@ def _named_void(values: Sequence[Value], texts: Iterable[str]) -> set[Value]:
     return void
 
 
-def _about(found: Found, labels: LabelMap, rows: Sequence[ClassRow]) -> tuple[str, ...]:
-    """Return what was found, in lines."""
+def _about(
+    found: Found, labels: LabelMap, rows: Sequence[ClassRow], frames: Path | None
+) -> tuple[str, ...]:
+    """Return what was found, in lines.
+
+    ``frames`` is the list of frames that was written; None for a data set with splits of its own.
+    """
     counts = ", ".join(f"{count} {split}" for split, count in found.counts().items())
     lines = [f"{len(found.pairs)} pairs of image and label: {counts}"]
     examples = _spread(found.pairs, count=3)
     lines += [f"  {pair.split}: {pair.image} with {pair.label}" for pair in examples]
+    if frames is not None:
+        lines.append(f"  other splits: edit the column split of {frames}; --update keeps it")
     lines.append(
         f"{labels.num_classes} classes by {found.kind} in the {found.looked_at} of "
         f"{len(found.pairs)} labels that were looked at; training refuses other values"

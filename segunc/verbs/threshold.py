@@ -42,7 +42,7 @@ from segunc.decisions.risks import (
 from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import Form, LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
-from segunc.maps.labelled import ReviewLabels, choose_scores, open_maps
+from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, open_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
@@ -57,6 +57,15 @@ MOST_FLAGGED = 0.5
 """Share of the normal pixels above which a threshold is said to separate hardly anything."""
 # Controls that cost little to count beside the one that is asked for.
 PRICED_CONTROLS = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
+CHOSEN_WORDS = {
+    "weights": "its weights",
+    "epoch": "its best epoch",
+    "calibration": "its temperature",
+    "anomaly": "its anomaly score",
+    "features": "its features",
+    "class_sets": "its class sets",
+}
+"""What is chosen or fitted on frames, in words."""
 _LARGEST_FLOAT_KEY = 0xFBFF  # of the largest finite float16
 _MAX_EDGES = 1 << 17
 """Number of candidates for the threshold of floats that 16 bits cannot hold: they lie 1 in 65,536
@@ -120,6 +129,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     notes = [
         *calibration.notes,
         calibration.note_on_unit,
+        calibration.chosen,
         note_on_copies,
         *units.notes(key),
         *notes_on_groups,
@@ -192,6 +202,7 @@ class _Calibration:
     note_on_unit: str  # what a user should know of it; empty for nothing
     preparation: Preparation  # of the maps
     notes: Sequence[str]  # on where the labels come from
+    chosen: str  # a sentence on what else was chosen on the frames; empty if nothing is known
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -240,6 +251,31 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
         note_on_unit=note,
         preparation=preparation,
         notes=sources.notes,
+        chosen=_chosen_words(reader, sources),
+    )
+
+
+def _chosen_words(reader: MapsReader, sources: LabelSources) -> str:
+    """Return a sentence on what the model of maps owes to the split that calibrates; empty where no
+    record says so.
+    """
+    model = (reader.manifest or {}).get("model") or {}
+    records = model.get("chosen_on")
+    if records is None:  # maps of earlier versions
+        fitted_on = (model.get("calibration") or {}).get("fitted_on", {})
+        records = [{"what": "calibration", **fitted_on}]
+    chosen = []
+    for record in records:
+        if record.get("dataset") != sources.dataset or record.get("split") != sources.split:
+            continue
+        name = record["what"]
+        chosen.append(CHOSEN_WORDS.get(name, name))
+    if not chosen:
+        return ""
+    return (
+        f"these frames are of the split {sources.split} of the data set {sources.dataset}, on "
+        f"which the model got {' and '.join(chosen)}; the promise needs frames that nothing was "
+        "chosen on"
     )
 
 
@@ -716,6 +752,7 @@ def _record(
         groups=groups,
         source=source_of(calibration.run),
         sizes=calibration.reader.sizes(calibration.names),
+        chosen=calibration.chosen,
     )
 
 

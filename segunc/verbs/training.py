@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import json
+import shlex
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from segunc.core.bounds import Settings
-from segunc.core.errors import InputError
-from segunc.core.files import read_json
+from segunc.core.bounds import Settings, from_plain
+from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import file_sha256, read_json
 from segunc.core.results import VerbResult
 from segunc.options import (
     FinetuneOptions,
@@ -31,6 +33,25 @@ if TYPE_CHECKING:
     from segunc.training.config import FinetuneConfig, FitConfig
 
 C = TypeVar("C", bound="FitConfig[Any] | FinetuneConfig[Any]")
+
+TOLD_SETTINGS = (
+    "dataset",
+    "frames",
+    "labels",
+    "anomaly_class",
+    "validation",
+    "sequence",
+    "held_out",
+    "size",
+    "crop",
+    "scale",
+    "flip",
+    "colour",
+    "blur",
+)
+"""Settings of the data that decide which frames a run sees, and how. Others say where the files lie
+and how many frames are read at once.
+"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -377,7 +398,8 @@ def _tell_data(
     base: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Say where the data come from if nobody named them; InputError where they are gone.
+    """Say where the data come from if nobody named them; InputError where they are gone. If others
+    are named, note the settings that differ.
 
     Args:
         named: the settings of the data that the run takes.
@@ -387,6 +409,7 @@ def _tell_data(
     """
     if not recorded:
         return
+    _note_other_data(named, recorded, base)
     # As JSON, because a record has lists where a setting has tuples.
     for key, value in recorded.items():
         if json.dumps(named.get(key)) != json.dumps(value):
@@ -395,6 +418,57 @@ def _tell_data(
     if not Path(named["root"]).is_dir():
         message = f"{base} was made with data in {named['root']}, which is not there"
         raise InputError(message, hint="--data.root DIR says where they are now")
+
+
+def _note_other_data(named: Mapping[str, Any], recorded: Mapping[str, Any], base: Path) -> None:
+    """Note the settings of the data that decide what frames a run sees, and how, where they differ
+    from those that the base was made with (:class:`NoteWarning`).
+    """
+    from segunc.data.module import DataConfig
+    from segunc.sampling.sampler import caller_level
+    from segunc.training.config import data_to_record
+
+    if not named:
+        return
+    # A record is without the settings that are None.
+    before = asdict(from_plain(DataConfig, recorded, DataConfig.section))
+    now = data_to_record(named) or {}
+    differences: list[str] = []
+    options: list[str] = []
+    for key in TOLD_SETTINGS:
+        if not _is_equal_setting(before[key], now[key]):
+            words = _setting_words(before[key])
+            differences.append(f"data.{key} is {_setting_words(now[key])}, there {words}")
+            options.append(f"--data.{key} {shlex.quote(words)}")
+    if differences:
+        note = (
+            f"other data settings than those that {base} was made with: {'; '.join(differences)}. "
+            f"To take those of the base: {' '.join(options)}"
+        )
+        warnings.warn(note, NoteWarning, stacklevel=caller_level())
+
+
+def _is_equal_setting(before: Any, now: Any) -> bool:
+    """Return whether two values of a setting are the same, or name files of the same content. A
+    file that is not there any more may have been moved, so it counts as the same.
+    """
+    if json.dumps(before) == json.dumps(now):
+        return True
+    if not (_is_file_name(before) and _is_file_name(now)):
+        return False
+    there = Path(before).is_file() and Path(now).is_file()
+    return not there or file_sha256(Path(before)) == file_sha256(Path(now))
+
+
+def _is_file_name(value: Any) -> bool:
+    return isinstance(value, str) and value.endswith(".csv")
+
+
+def _setting_words(value: Any) -> str:
+    """Return a value as the command line takes it."""
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def sections_of_methods() -> set[str]:

@@ -16,15 +16,22 @@ from PIL import Image
 
 import segunc
 from segunc.core.errors import InputError
+from segunc.core.removal import LEDGER
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
 from segunc.data.module import SegmentationDataModule
+from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import open_maps
+from segunc.maps.manifest import FORMAT as MAPS_FORMAT
+from segunc.maps.shards import MANIFEST_NAME
+from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import ReportOptions
+from segunc.reporting.facts import KIND as REPORT_KIND
 from segunc.training.config import TrainConfig, parse_config, read_config
 from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult
+from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
 from tests.verbs.processes import FAST, refuse, succeed
 
 CAMVID = label_map("camvid")
@@ -441,7 +448,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     assert "8 pairs of image and label: 6 train, 2 val" in printed
     assert "then: segunc train --config" in printed
     shorten(made.config)
-    succeed("train --device cpu --config", made.config, "--out", made.base)
+    trained = succeed("train --device cpu --config", made.config, "--out", made.base).stdout
+    then = f"then: segunc finetune --config {made.config} --base {made.base} --out {made.abnn}\n"
+    assert then in trained
     words = ("--base", made.base, "--config", made.config, "--out", made.abnn)
     succeed("finetune --device cpu", *words)
     return made
@@ -486,8 +495,38 @@ def test_a_threshold_takes_the_labels_of_a_configuration(
     assert f"note: data: folder in {made.data}, from {made.config}" in done.stdout
     assert "note: labels are those of the split val; --split names another" in done.stdout
     assert "from 2 units" in done.stdout
+    chosen = (
+        "these frames are of the split val of the data set folder, on which the model got its best "
+        "epoch; the promise needs frames that nothing was chosen on"
+    )
+    assert f"note: {chosen}\n" in done.stdout
+    assert chosen == json.loads((tmp_path / "threshold.json").read_text())["chosen"]
+    report = ("--model", made.abnn, "--threshold", tmp_path / "threshold.json")
+    succeed("report", *report, "--out", tmp_path / "report")
+    assert f"Note: {chosen}." in (tmp_path / "report/index.html").read_text()
     refusal = refuse("threshold", risk, "--split train", *words, code=1)
     assert "--split names another split of the data set" in refusal
+
+
+def test_a_threshold_on_training_frames_names_their_weights(made: Made, tmp_path: Path) -> None:
+    out = tmp_path / "maps"
+    words = ("--device cpu --draws 2 --model", made.abnn, "--input", made.data / "images" / "train")
+    succeed("predict", FAST, *words, "--out", out)
+    risk = "--control errors-kept --level 0.9 --score entropy --split train"
+    words = ("--maps", out, "--config", made.config, "--out", tmp_path / "threshold.json")
+    done = succeed("threshold", risk, *words)
+    assert "split train of the data set folder, on which the model got its weights;" in done.stdout
+
+
+def test_a_threshold_of_labels_in_a_folder_says_nothing_of_what_is_not_known(
+    made: Made, maps: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "threshold.json"
+    risk = "--control errors-kept --level 0.9 --score entropy"
+    words = ("--maps", maps, "--config", made.config, "--labels", made.data / "masks" / "val")
+    done = succeed("threshold", risk, *words, "--out", out)
+    assert "nothing was chosen on" not in done.stdout
+    assert json.loads(out.read_text())["chosen"] == ""
 
 
 def test_a_review_shows_the_labels_of_a_configuration(
@@ -572,6 +611,51 @@ def test_masks_make_a_configuration_unused(made: Made, maps: Path, tmp_path: Pat
     assert f"note: {made.config} is not used, because --anomaly-labels" in done.stdout
 
 
+FROZEN = "finetune --device cpu --abnn.epochs 0 --abnn.statistics frozen"
+OTHER_DATA = "other data settings than those that"
+
+
+def test_a_fine_tuning_notes_other_data_than_its_base_was_trained_with(
+    made: Made, tmp_path: Path
+) -> None:
+    sizes = "--data.size [32,32] --data.crop [16,24] --data.eval_batch_size 2"
+    words = ("--base", made.base, "--config", made.config, sizes, "--out", tmp_path / "abnn")
+    done = succeed(FROZEN, *words)
+    note = (
+        f"note: {OTHER_DATA} {made.base} was made with: data.size is [32, 32], there none; "
+        "data.crop is [16, 24], there [32, 32]. To take those of the base: --data.size none "
+        "--data.crop '[32, 32]'"
+    )
+    assert note in done.stdout + done.stderr
+
+
+def test_a_fine_tuning_on_the_same_data_notes_nothing(made: Made, tmp_path: Path) -> None:
+    sizes = "--data.batch_size 1 --data.workers 0 --data.eval_batch_size 2"
+    copied = tmp_path / "copy.csv"
+    shutil.copy(made.config.with_name("my-frames.csv"), copied)
+    words = ("--base", made.base, "--config", made.config, sizes, "--data.frames", copied)
+    done = succeed(FROZEN, *words, "--out", tmp_path / "abnn")
+    assert OTHER_DATA not in done.stdout + done.stderr
+
+
+def test_another_list_of_frames_is_noted(made: Made, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    text = made.config.with_name("my-frames.csv").read_text()
+    other.write_text(text.replace("val,images/val/a_0003", "test,images/val/a_0003"))
+    words = ("--base", made.base, "--config", made.config, "--data.frames", other)
+    done = succeed(FROZEN, *words, "--out", tmp_path / "abnn")
+    assert f"data.frames is {other}, there" in done.stdout + done.stderr
+
+
+def test_a_training_names_the_fine_tuning_on_its_own_data(made: Made, tmp_path: Path) -> None:
+    out = tmp_path / "small"
+    (tmp_path / "abnn").mkdir()
+    words = ("--config", made.config, "--out", out, "--data.size [32,32] --trainer.max_epochs 1")
+    done = succeed("train --device cpu", *words)
+    then = f"then: segunc finetune --config {made.config} --base {out} --out {out}-abnn"
+    assert f"{then} --data.size '[32,32]'\n" in done.stdout
+
+
 def test_data_that_moved_are_asked_for(made: Made) -> None:
     moved = made.data.with_name("moved")
     made.data.rename(moved)
@@ -640,6 +724,114 @@ def test_pictures_of_an_earlier_init_are_no_frames(tmp_path: Path) -> None:
     segunc.init(root, out=root / "my.yaml")
     result = segunc.init(root, out=root / "my.yaml", overwrite=True)
     assert len(result.frames.read_text().splitlines()) == 1 + 8
+
+
+def write_output(folder: Path, record: str, content: dict[str, Any]) -> None:
+    """A folder as a command leaves it: a record, and pictures in a folder below."""
+    pictures = folder / "entropy"
+    pictures.mkdir(parents=True)
+    (folder / record).write_text(json.dumps(content))
+    for number in range(3):
+        as_ids(pictures / f"a_{number:04d}.png", label(number))
+
+
+def test_what_commands_wrote_below_the_data_is_passed_over(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    segunc.init(root, out=root / "my.yaml", void=["11"])
+    write_output(root / "work/maps", "manifest.json", {"format": "segunc-maps"})
+    write_output(root / "work/page", "review.json", {"format": "segunc-review"})
+    write_output(root / "work/report", "report.json", {"kind": "segunc report"})
+    write_output(root / "work/base", "network.json", {"architecture": "a", "classes": []})
+    write_output(root / "work/watch", LEDGER, {})
+    result = segunc.init(root, out=root / "my.yaml", update=True)
+    assert len(frame_rows(result)) == 8
+    (note,) = [note for note in result.notes if "that segunc made" in note]
+    assert note.startswith("passes over 5 folders that segunc made, the first is work/base;")
+
+
+def test_a_record_of_another_tool_makes_no_output(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    (root / "img/manifest.json").write_text('{"format": "another"}')
+    (root / "img/network.json").write_text("[1]")
+    (root / "network.json").write_text('{"architecture": "a", "classes": []}')
+    result = segunc.init(root, out=tmp_path / "my.yaml", void=["11"])
+    assert len(frame_rows(result)) == 8
+    assert not any("that segunc made" in note for note in result.notes)
+
+
+def test_labels_that_a_command_wrote_can_be_named(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=3)
+    write_output(root / "maps", "manifest.json", {"format": "segunc-maps"})
+    result = segunc.init(
+        root, out=tmp_path / "my.yaml", images="img", labels="maps/entropy", void=["11"]
+    )
+    labels = [line.split(",")[2] for line in result.frames.read_text().splitlines()[1:]]
+    assert labels
+    assert all(path.startswith("maps/entropy/") for path in labels)
+
+
+def test_outputs_are_recognised_by_what_their_writers_call_them() -> None:
+    assert RECORDS == {
+        MANIFEST_NAME: ("format", MAPS_FORMAT),
+        PAGE_NAME: ("format", PAGE_FORMAT),
+        "report.json": ("kind", REPORT_KIND),
+    }
+    assert NETWORK == DESCRIPTION
+
+
+def test_folders_that_commands_made_are_recognised(made: Made, maps: Path, tmp_path: Path) -> None:
+    segunc.review(maps, out=tmp_path / "page")
+    assert is_output_folder(maps)
+    assert is_output_folder(made.base)
+    assert is_output_folder(tmp_path / "page")
+    assert not is_output_folder(tmp_path)
+
+
+def test_copies_of_images_in_another_split_are_noted(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data")
+    for number in (3, 7):
+        drive = "b" if number >= 6 else "a"
+        original = root / f"images/train/a_{number % 3:04d}.jpg"
+        shutil.copy(original, root / f"images/val/{drive}_{number:04d}.jpg")
+    result = segunc.init(root, out=tmp_path / "my.yaml", void=["11"])
+    (note,) = [note for note in result.notes if "the bytes of" in note]
+    assert note.startswith(
+        "2 images have the bytes of an image of another split, the first is images/val/a_0003.jpg "
+        "(val), as images/train/a_0000.jpg (train)"
+    )
+
+
+def test_copies_within_a_split_are_not_noted(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data")
+    shutil.copy(root / "images/train/a_0000.jpg", root / "images/train/a_0001.jpg")
+    result = segunc.init(root, out=tmp_path / "my.yaml", void=["11"])
+    assert not any("the bytes of" in note for note in result.notes)
+
+
+def test_an_update_notes_copies_by_the_splits_of_the_earlier_list(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    shutil.copy(root / "img/a_0000.jpg", root / "img/a_0001.jpg")
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    edited = first.frames.read_text().replace("train,img/a_0001", "night,img/a_0001")
+    first.frames.write_text(edited)
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert any(
+        "img/a_0001.jpg (night), as img/a_0000.jpg (train)" in note for note in updated.notes
+    )
+
+
+def test_init_says_where_splits_are_chosen(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    done = succeed("init", root, "--void 11 --out", tmp_path / "x.yaml").stdout
+    assert f"edit the column split of {tmp_path / 'x-frames.csv'}; --update keeps it" in done
+
+
+def test_a_label_map_that_is_no_csv_file_is_refused_with_its_columns(tmp_path: Path) -> None:
+    colours = tmp_path / "colours.txt"
+    colours.write_text("sky: 128 128 128\n")
+    with pytest.raises(InputError, match=r"colours\.txt is not a CSV file") as caught:
+        label_map(str(colours))
+    assert "name,r,g,b" in str(caught.value)
 
 
 def test_labels_without_any_class_of_the_label_map_are_no_test_set(tmp_path: Path) -> None:

@@ -1,0 +1,41 @@
+"""Recognise the folders that commands of this package write, by the record that each holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from segunc.core.errors import InputError
+from segunc.core.files import read_json
+from segunc.core.removal import LEDGER
+
+RECORDS = {
+    "manifest.json": ("format", "segunc-maps"),
+    "review.json": ("format", "segunc-review"),
+    "report.json": ("kind", "segunc report"),
+}
+"""The record of maps, of a review page and of a report, with a key and its value in it."""
+NETWORK = "network.json"
+"""The record of a model."""
+# They are written out here, because the modules that define them import torch, which is slow.
+
+
+def is_output_folder(folder: Path) -> bool:
+    """Return whether a command made a folder: maps, a model, a report, a review page, or any other
+    folder with a list of the files that runs wrote there.
+    """
+    if (folder / LEDGER).is_file():
+        return True
+    for name, (key, value) in RECORDS.items():
+        if _content(folder / name).get(key) == value:
+            return True
+    return {"architecture", "classes"} <= _content(folder / NETWORK).keys()
+
+
+def _content(path: Path) -> dict[str, object]:
+    """Return the object in a JSON file; an empty one if there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        return read_json(path, "a record")
+    except InputError:
+        return {}
