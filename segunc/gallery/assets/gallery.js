@@ -157,8 +157,8 @@
     showOptions();
   }
 
-  /* Filters that no frame of this page could pass are not offered. Labels that are hidden now count,
-     because they are seen once their frames are judged. */
+  /* Filters that no frame of this page could pass are not offered. Labels that are hidden now
+     count, because they are seen once their frames are judged. */
   function offered(name) {
     if (name === "flagged" || name === "below") return table.scores.length > 0;
     if (name === "found" || name === "missed") {
