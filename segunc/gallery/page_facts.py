@@ -15,7 +15,7 @@ from segunc.gallery.frame_files import region_threshold
 from segunc.maps import labelled
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import GRAVEST, VERDICTS
-from segunc.scores import scale_words, title_of
+from segunc.scores import SCORES, scale_words, title_of
 
 MAX_FACT_LENGTH = 300  # characters of a value
 FOREIGN = "maps of another tool; nothing is recorded of their model"
@@ -96,6 +96,8 @@ def _score_facts(
     prepared = "" if threshold is None else threshold.preparation.scale
     facts["words"] = prepared or scale_words(score)
     facts["unit"] = described.get("unit", "")
+    entry = SCORES.get(score)
+    facts["fixed_high"] = entry.colours[1] if entry is not None and entry.colours else None
     if threshold is None:
         facts["region_from"] = region_threshold(reader, score)
         facts["found_share"] = Threshold.found_share

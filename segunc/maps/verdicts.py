@@ -58,6 +58,10 @@ class Verdict:
     time: str = ""  # when it was given, ISO 8601 in UTC
     reviewer: str = ""  # the name of whoever gave it, or empty
     region: JudgedRegion | None = None
+    # of a frame: the score and its threshold that the page had when it was judged; None where it
+    # had none, in files of earlier versions, and for a region, which has its own
+    score: str | None = None
+    threshold: FiniteFloat | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

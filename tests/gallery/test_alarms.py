@@ -9,8 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.decisions.flags import Threshold
 from segunc.gallery.alarms import find_alarms
-from segunc.gallery.review_page import run_id, write_verdicts
+from segunc.gallery.review_page import run_id, write_review, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import regions_of
 from segunc.maps.verdicts import Verdict
@@ -176,6 +177,22 @@ def test_an_alarm_of_older_maps_says_what_it_did(
         assert "most like" not in text
     assert visit.page.evaluate("segunc.data.page.scores.anomaly.measured_to") == 3
     assert "decades" not in visit.page.inner_text("#alarm-note")
+
+
+def test_an_alarm_without_a_recorded_peak_says_so_beside_one_that_says_why(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    maps = write_maps(
+        scene.images, tmp_path / "maps", scores=("entropy", "anomaly"), reasons=reasons_of
+    )
+    # At a high threshold, the regions of the maps fall apart, and one piece has the peak.
+    index = write_review(maps, tmp_path / "review", flag={"anomaly": Threshold(4.5, smallest=1)})
+    page = visit.open(index, "view=alarms")
+    texts = page.locator("#alarm-list li").all_inner_texts()
+    silent = [text for text in texts if "why: not recorded for this region" in text]
+    assert 0 < len(silent) < len(texts)
+    assert all("; there entropy" in text and "most like" not in text for text in silent)
+    assert all("why: " in text for text in texts)
 
 
 SLOW_MAPS = """

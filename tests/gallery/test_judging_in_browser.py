@@ -13,7 +13,7 @@ from segunc import review
 from segunc.gallery.review_page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
-from tests.support.scenes import NAMES, SIZE, Scene, write_page, write_video_scene
+from tests.support.scenes import NAMES, SIZE, Scene, write_maps, write_page, write_video_scene
 from tests.support.visits import Visit, name_reviewer
 
 
@@ -198,3 +198,103 @@ def test_damaged_verdicts_and_those_on_another_run_are_not_taken(
     path.write_text(json.dumps(damaged | {"run": "0123456789abcdef"}))
     flagged.page.set_input_files("#import-file", path)
     flagged.shown("#notices", "verdicts on another run")
+
+
+def test_the_button_of_coco_counts_regions_and_names_what_it_leaves_out(
+    flagged: Visit, tmp_path: Path
+) -> None:
+    box_by_hand(flagged)
+    flagged.page.keyboard.press("Escape")
+    flagged.page.keyboard.press("a")
+    flagged.shown("#progress", "1 of 6 judged")
+    file = export(flagged, "coco", tmp_path / "coco.json")
+    words = "1 region exported; 1 verdict on a frame is in the JSON alone"
+    flagged.shown("#live", words)
+    assert len(json.loads(file.read_text())["annotations"]) == 1
+    export(flagged, "json", tmp_path / "verdicts.json")
+    flagged.shown("#live", "2 verdicts exported")
+
+
+def test_a_verdict_on_a_frame_has_the_threshold_that_is_set(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    visit.open_frame(write_page(scene.maps, tmp_path / "review"), NAMES[0], "&threshold=0.6")
+    name_reviewer(visit, "Ana")
+    visit.page.keyboard.press("a")
+    visit.shown("#progress", "1 of 6 judged")
+    file = export(visit, "json", tmp_path / "verdicts.json")
+    (verdict,) = read_verdicts(file, run_id(MapsReader(scene.maps)), NAMES)
+    assert (verdict.score, verdict.threshold) == ("entropy", 0.6)
+
+
+def test_verdicts_at_another_threshold_than_that_of_the_page_are_said(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review")
+    visit.open_frame(index, NAMES[0])
+    page = visit.page
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("a")
+    page.keyboard.press("j")
+    page.keyboard.press("s")
+    visit.shown("#progress", "2 of 6 judged")
+    visit.open_frame(index, NAMES[0])
+    assert "verdicts were given" not in page.inner_text("#notices")
+    write_page(scene.maps, tmp_path / "review", flag={"entropy": 0.7})
+    visit.open_frame(index, NAMES[0])
+    visit.shown("#notices", "2 verdicts were given at entropy ≥ 0.5 (here 0.7).")
+    page.keyboard.press("a")  # the same verdict, at the threshold of now
+    visit.shown("#live", "already true alarm")
+    visit.open_frame(index, NAMES[0])
+    visit.shown("#notices", "1 verdict was given at entropy ≥ 0.5 (here 0.7).")
+
+
+def test_a_verdict_that_is_given_again_at_another_threshold_can_be_undone(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    visit.open_frame(write_page(scene.maps, tmp_path / "review"), NAMES[0])
+    name_reviewer(visit, "Ana")
+    visit.page.keyboard.press("a")
+    visit.page.evaluate("segunc.state.set({ threshold: 0.6 })")
+    visit.page.keyboard.press("a")
+    threshold = "segunc.verdicts.all()[0].threshold"
+    assert visit.page.evaluate(threshold) == 0.6
+    visit.page.keyboard.press("Control+z")
+    visit.shown("#live", f"Undone: the threshold on {NAMES[0]}")
+    assert visit.page.evaluate(threshold) == 0.5
+
+
+@pytest.fixture
+def judged_run(scene: Scene, tmp_path: Path, visit: Visit) -> Visit:
+    """A browser that holds a verdict on the run of the scene, of a page in ``review``."""
+    visit.open_frame(write_page(scene.maps, tmp_path / "review"), NAMES[0])
+    name_reviewer(visit, "Ana")
+    visit.page.keyboard.press("a")
+    visit.shown("#progress", "1 of 6 judged")
+    return visit
+
+
+HELD = "This browser holds 1 verdict on another run"
+
+
+@pytest.mark.parametrize(
+    ("maps", "out"),
+    [("maps", "other"), ("other", "review")],
+    ids=["same title", "same folder"],
+)
+def test_verdicts_on_another_run_of_the_page_are_said(
+    judged_run: Visit, scene: Scene, tmp_path: Path, maps: str, out: str
+) -> None:
+    other = write_maps(scene.images, tmp_path / maps, recorded={"seed": 1})
+    judged_run.open(write_page(other, tmp_path / out))
+    judged_run.shown("#progress", "0 of 6 judged")
+    judged_run.shown("#notices", HELD)
+
+
+def test_verdicts_on_a_page_of_another_title_and_folder_are_not_said(
+    judged_run: Visit, scene: Scene, tmp_path: Path
+) -> None:
+    other = write_maps(scene.images, tmp_path / "other-maps", recorded={"seed": 1})
+    page = judged_run.open(write_page(other, tmp_path / "other"))
+    assert page.evaluate("Object.keys(localStorage).filter((key) => /:[0-9a-f]{16}$/.test(key))")
+    assert "another run" not in page.inner_text("#notices")

@@ -12,7 +12,7 @@ from segunc.decisions.flags import Threshold
 from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import JudgedRegion, Verdict, read_verdicts
-from tests.support.scenes import NAMES, SIZE, Scene, carried, write_page
+from tests.support.scenes import NAMES, SIZE, Scene, carried, write_maps, write_page
 from tests.support.visits import Visit, name_reviewer
 
 TIME = "2026-01-01T00:00:00.000Z"
@@ -106,6 +106,34 @@ def test_whoever_judges_sees_no_label_before(index: Path, visit: Visit) -> None:
     page.keyboard.press("a")
     page.keyboard.press("g")
     visit.shown("#cards", "1 of 1 labelled object flagged")
+
+
+def test_filters_by_labels_wait_for_a_verdict_and_show_judged_frames(
+    index: Path, visit: Visit
+) -> None:
+    page = visit.open(index)
+    name_reviewer(visit, "Ana")
+    missed = page.locator("#filter-show option[value='missed']")
+    found = page.locator("#filter-show option[value='found']")
+    assert missed.inner_text() == "a labelled object is not flagged (judge a frame first)"
+    assert missed.is_disabled()
+    visit.open_frame(index, FRAME)
+    page.keyboard.press("a")
+    page.keyboard.press("g")
+    assert found.inner_text() == "all labelled objects are flagged (judged frames)"
+    page.select_option("#filter-show", "found")
+    assert visit.names() == [FRAME]  # of several frames whose objects are flagged
+    page.select_option("#filter-show", "missed")
+    visit.shown("#empty", "Labels of frames that you have not judged are hidden.")
+
+
+def test_a_verdict_with_a_threshold_that_is_no_number_is_not_taken(
+    index: Path, scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    visit.open(index)
+    entry = ENTRY | {"score": "entropy", "threshold": "0.5"}
+    visit.page.set_input_files("#import-file", write_file(scene, tmp_path / "v.json", entry))
+    visit.shown("#notices", "0 verdicts taken, 1 are damaged")
 
 
 def test_the_label_is_outlined_once_the_frame_is_judged(index: Path, visit: Visit) -> None:
@@ -237,6 +265,19 @@ def test_the_run_is_summed_up_before_its_record(index: Path, visit: Visit) -> No
     assert headings[:4] == ["Model", "Run", "Frames", "Scores and their thresholds"]
     assert "FPN mobilenet_v2" in page.inner_text("#run-view section")
     assert page.get_attribute("#record", "open") is None
+
+
+def test_the_run_view_says_where_the_bar_of_anomaly_ends(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    maps = write_maps(scene.images, tmp_path / "maps", scores=("entropy", "anomaly"))
+    page = visit.open(write_page(maps, tmp_path / "review"), "view=run")
+    assert page.evaluate("segunc.table.highest('anomaly')") < 6
+    words = (
+        "It ends at 6, or later, at a whole number, where this run has larger values: here at 6."
+    )
+    visit.shown("#run-view", words)
+    assert "values beyond 3, up to which it was measured" in page.inner_text("#run-view")
 
 
 @pytest.fixture

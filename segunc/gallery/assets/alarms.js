@@ -28,6 +28,9 @@
   });
   recorded.sort((a, b) => b.strength - a.strength);
 
+  // Where maps say why some alarms are ones, the others say that they do not.
+  const hasReasons = recorded.some(({ reasons }) => reasons.parts || reasons.nearest);
+
   /* Of each event its strongest alarm, which stands for it. */
   const leaders = new Map();
   for (const alarm of recorded) {
@@ -157,6 +160,7 @@
     const time = table.time(alarm.index);
     const named = alarm.class_id === null ? "" : `taken for ${layers.className(alarm.class_id)}`;
     const because = why(alarm.reasons);
+    const isSilent = hasReasons && listing.score === page.ranking && !because.length;
     const when = [time === null ? null : segunc.seconds(time), eventWords(alarm)];
     const where = [named, place(alarm), `${alarm.area.toLocaleString("en")} px`];
     return [
@@ -164,6 +168,7 @@
       where.filter(Boolean).join(" · "),
       peakWords(alarm, because),
       ...because,
+      isSilent ? "why: not recorded for this region" : null,
     ].filter(Boolean);
   }
 

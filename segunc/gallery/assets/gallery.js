@@ -85,7 +85,7 @@
       placeholder: "part of a name",
       oninput: () => state.set({ search: controls.search.value }),
     });
-    const shown = Object.entries(table.SHOW).filter(([name]) => offered(name));
+    const shown = Object.keys(table.SHOW).filter(offered);
     const kinds = [
       ["all", "any"],
       ["none", "not judged yet"],
@@ -98,7 +98,7 @@
       select(
         "show",
         "Show",
-        shown.map(([name, [words]]) => [name, words]),
+        shown.map((name) => [name, showWords(name)]),
       ),
       select("verdict", "Verdict", kinds),
     ];
@@ -154,18 +154,38 @@
       controls.more.setAttribute("aria-expanded", String(open));
     });
     form.replaceChildren(...mainFilters(), controls.more, more, controls.count);
+    showOptions();
   }
 
-  /* Filters that no frame of this page could pass are not offered. */
+  /* Filters that no frame of this page could pass are not offered. Labels that are hidden now
+     count, because they are seen once their frames are judged. */
   function offered(name) {
-    const ofLabels = ["found", "missed", "normal", "unlabelled"].includes(name);
-    if (verdicts.blind() && ofLabels) return false;
     if (name === "flagged" || name === "below") return table.scores.length > 0;
     if (name === "found" || name === "missed") {
       return frames.some(({ found }) => Object.keys(found).length);
     }
-    if (name === "unlabelled" && !table.everHas("label/anomaly")) return false;
+    if (name === "normal") return frames.some(({ objects }) => objects === 0);
+    if (name === "unlabelled") {
+      return table.everHas("label/anomaly") && frames.some(({ objects }) => objects === null);
+    }
     return frames.some((_, index) => table.SHOW[name][1](index, state.get()));
+  }
+
+  const isOfLabels = (name) => ["found", "missed", "normal", "unlabelled"].includes(name);
+  const anyRevealed = () => frames.some(({ name }) => verdicts.revealed(name));
+
+  /* What a filter shows; one by labels passes judged frames alone where the others are hidden. */
+  function showWords(name) {
+    const [words] = table.SHOW[name];
+    if (!isOfLabels(name) || !verdicts.blind()) return words;
+    return `${words} (${anyRevealed() ? "judged frames" : "judge a frame first"})`;
+  }
+
+  function showOptions() {
+    for (const option of controls.show.options) {
+      option.textContent = showWords(option.value);
+      option.disabled = isOfLabels(option.value) && !anyRevealed();
+    }
   }
 
   function showControls(current, changed) {
@@ -209,12 +229,14 @@
   }
 
   /* Why no frame is shown, and the way back. */
-  function showEmpty(shown, { search }, missing) {
+  function showEmpty(shown, { search, show }, missing) {
     empty.hidden = shown > 0;
     if (shown) return;
+    const isHidden = isOfLabels(show) && verdicts.blind();
+    const hidden = isHidden ? " Labels of frames that you have not judged are hidden." : "";
     const words = search.trim()
       ? `No frame with “${search.trim()}” in its name passes these filters.`
-      : "No frame passes these filters.";
+      : `No frame passes these filters.${hidden}`;
     const reset = () => {
       state.set({ search: "", show: "all", verdict: "all" });
       controls.search.focus();
@@ -436,6 +458,7 @@
     // The order stays while a frame is looked at, so that "next" keeps its meaning while verdicts
     // are given.
     verdicts.onChange(() => {
+      showOptions();
       stale = true;
       if (state.get().view === "gallery") refresh(true);
     });

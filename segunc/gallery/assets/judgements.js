@@ -3,8 +3,11 @@
    id, over what was imported. */
 (function (segunc) {
   const { page, verdicts: imported } = segunc.data;
-  const { table } = segunc;
-  const KEY = `segunc-review:${page.run}`;
+  const { state, table } = segunc;
+  const PREFIX = "segunc-review:";
+  const KEY = PREFIX + page.run;
+  /* Title and address of the page on which the verdicts on a run were given. */
+  const ORIGIN_PREFIX = "segunc-review-origin:";
   const NAME_KEY = "segunc-review-name";
   const DAMAGED_KEY = `${KEY}:damaged`;
   const DAY = 86_400_000; // milliseconds by which clocks of two machines may differ
@@ -15,7 +18,9 @@
   /* What the verdicts on regions say of their frame where it has none of its own. */
   const GRAVEST = page.verdicts.gravest;
   const listeners = [];
-  const entries = new Map(); // key -> {frame, region, reviewer, verdict, note, time}
+  // key -> {frame, region, reviewer, verdict, note, time, score, threshold}; the last two are those
+  // that were set when a frame was judged
+  const entries = new Map();
   const done = []; // changes of this visit: [key, before, after]
   const undone = [];
   let storable = true;
@@ -78,6 +83,13 @@
     return written && Date.parse(text) <= Date.now() + DAY ? text : "";
   }
 
+  /* The score and the threshold that a frame was judged at, which earlier versions did not write;
+     null for anything else. */
+  function cleanSetting({ score = null, threshold = null }) {
+    if ((score !== null && !isText(score)) || !isNumberOrNull(threshold)) return null;
+    return { score: score && wellFormed(score), threshold };
+  }
+
   /* An entry out of a file or of this browser's storage with its fields as `review --import` reads
      them; null where it is none. */
   function clean(raw) {
@@ -89,6 +101,8 @@
     if (table.index(frame) === null && table.count === page.total) return null;
     const region = cleanRegion(raw.region, frame);
     if (region === undefined) return null;
+    const setting = cleanSetting(raw);
+    if (setting === null) return null;
     if (verdict && !Object.hasOwn(region ? REGION_WORDS : WORDS, verdict)) return null;
     return {
       frame,
@@ -97,6 +111,7 @@
       verdict,
       note: wellFormed(note),
       time: cleanTime(time),
+      ...setting,
     };
   }
 
@@ -135,7 +150,68 @@
 
   function save() {
     storable = store(KEY, JSON.stringify(all(true)));
+    storeOrigin();
     tell();
+  }
+
+  const origin = () => ({ title: page.title, address: location.pathname });
+
+  function storeOrigin() {
+    store(ORIGIN_PREFIX + page.run, JSON.stringify(origin()));
+  }
+
+  /* The JSON under a key; null where there is none. */
+  function storedJson(key) {
+    try {
+      return JSON.parse(stored(key));
+    } catch {
+      return null;
+    }
+  }
+
+  /* Other runs on which this browser keeps verdicts from a page of this title or of this address:
+     [run, how many verdicts on frames that this page has, too]. Without a verdict on this run, this
+     is why. */
+  function otherRuns() {
+    const here = origin();
+    const found = [];
+    for (const key of storedKeys()) {
+      const run = key.slice(PREFIX.length);
+      if (!key.startsWith(PREFIX) || !/^[0-9a-f]{16}$/.test(run) || run === page.run) continue;
+      const there = storedJson(ORIGIN_PREFIX + run);
+      if (there?.title !== here.title && there?.address !== here.address) continue;
+      const list = storedJson(key);
+      const isHere = (entry) => entry?.verdict && table.index(entry.frame) !== null;
+      const count = Array.isArray(list) ? list.filter(isHere).length : 0;
+      if (count) found.push([run, count]);
+    }
+    return found;
+  }
+
+  function storedKeys() {
+    try {
+      return Object.keys(localStorage);
+    } catch {
+      return [];
+    }
+  }
+
+  /* How many verdicts were given at which threshold of a score that is not the recorded one of this
+     page: [score, threshold, how many], most verdicts first. */
+  function otherThresholds() {
+    const counts = new Map();
+    for (const { region, verdict, ...whole } of all()) {
+      const { score, threshold } = region ?? whole;
+      if (!verdict || !score || threshold === null) continue;
+      const recorded = table.recordedThreshold(score);
+      const isFree = recorded === null && table.scores.includes(score);
+      if (isFree || threshold === recorded) continue;
+      const key = JSON.stringify([score, threshold]);
+      counts.set(key, (counts.get(key) ?? 0) + 1);
+    }
+    return [...counts]
+      .sort((a, b) => b[1] - a[1])
+      .map(([key, count]) => [...JSON.parse(key), count]);
   }
 
   function tell() {
@@ -154,21 +230,42 @@
     return withEmpty ? rows : rows.filter(written);
   }
 
-  /* Change the verdict or the note on a frame, or on a region of it, in the reviewer's name. */
+  /* The score and its threshold that a frame is judged at; a region has its own. */
+  function thresholdNow() {
+    const now = state.get();
+    const threshold = now.score === null ? null : table.thresholdOf(now);
+    return { score: threshold === null ? null : now.score, threshold };
+  }
+
+  const NO_THRESHOLD = { score: null, threshold: null };
+  const CHANGING = ["verdict", "note", "score", "threshold"];
+
+  /* Change the verdict or the note on a frame, or on a region of it, in the reviewer's name. A
+     verdict on a frame that is given again counts for the threshold that is set now. */
   function set(frame, changes, region = null) {
-    const blank = { frame, region, reviewer: name ?? "", verdict: "", note: "", time: "" };
+    const reviewer = name ?? "";
+    const blank = { frame, region, reviewer, verdict: "", note: "", time: "", ...NO_THRESHOLD };
     const key = keyOf(blank);
     const before = entries.get(key) ?? blank;
     const after = { ...before, ...changes };
     after.note = wellFormed(after.note);
-    if (after.verdict === before.verdict && after.note === before.note) return;
+    if (Object.hasOwn(changes, "verdict") && !region) {
+      Object.assign(after, after.verdict ? thresholdNow() : NO_THRESHOLD);
+    }
+    if (CHANGING.every((field) => after[field] === before[field])) return;
+    remember(key, before, after);
+    put(key, after);
+  }
+
+  /* Note a change, so that it can be undone. One note is one change, however many letters it
+     has. */
+  function remember(key, before, after) {
     const last = done.at(-1);
-    // One note is one change, however many letters it has.
-    const goesOn = last?.[0] === key && last[2].verdict === after.verdict && before.note;
+    const isNote = before.note && before.note !== after.note;
+    const goesOn = last?.[0] === key && last[2].verdict === after.verdict && isNote;
     if (goesOn && !undone.length) last[2] = after;
     else done.push([key, before, after]);
     undone.length = 0;
-    put(key, after);
   }
 
   /* Keep an entry as the latest of its reviewer on its thing, also where another machine's clock is
@@ -190,7 +287,7 @@
     const entry = again ? after : before;
     (again ? done : undone).push(change);
     put(key, entry);
-    let what = "the note";
+    let what = after.note === before.note ? "the threshold" : "the note";
     if (after.verdict !== before.verdict) {
       what = WORDS[after.verdict] || `no longer ${WORDS[before.verdict]}`;
     }
@@ -306,6 +403,7 @@
     const storedName = stored(NAME_KEY);
     name = storedName === null ? null : cleanName(storedName);
     merge(kept());
+    if (stored(KEY) !== null) storeOrigin(); // an earlier version did not
     listeners.push(() => {
       index = null;
     });
@@ -349,6 +447,8 @@
     /* Whether the browser keeps them; where it does not, only an export does. */
     kept: () => storable,
     leftOut: () => leftOut,
+    otherRuns,
+    otherThresholds,
     onChange: (listener) => listeners.push(listener),
   };
 })(segunc);

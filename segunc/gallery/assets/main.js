@@ -4,6 +4,7 @@
 (function (segunc) {
   const { element, state, table, verdicts, layers, format, announce } = segunc;
   const { page, frames } = segunc.data;
+  const MAX_THRESHOLDS = 3; // that a notice names
   const views = ["gallery", "alarms", "frame", "run"];
 
   function showHeader() {
@@ -65,6 +66,39 @@
     }
   }
 
+  /* That verdicts were given at another threshold than that of this page. */
+  function sayThresholds() {
+    const others = verdicts.otherThresholds();
+    const parts = others.slice(0, MAX_THRESHOLDS).map(([score, threshold, count]) => {
+      const was = count === 1 ? "verdict was" : "verdicts were";
+      const recorded = table.recordedThreshold(score);
+      const here = recorded === null ? "which this page does not have" : `here ${format(recorded)}`;
+      return `${count} ${was} given at ${layers.name(score)} ≥ ${format(threshold)} (${here})`;
+    });
+    if (others.length > MAX_THRESHOLDS) {
+      parts.push(`others at ${others.length - MAX_THRESHOLDS} other thresholds`);
+    }
+    const hint =
+      "They count all the same. To judge a frame at the threshold that is set, judge it again.";
+    say(parts.length ? `${parts.join("; ")}. ${hint}` : "", "thresholds");
+  }
+
+  /* That this browser keeps verdicts which a page of another run does not show. */
+  function sayOtherRuns() {
+    const runs = verdicts.otherRuns();
+    const count = runs.reduce((sum, [, number]) => sum + number, 0);
+    const names = runs.map(([run]) => run.slice(0, 6)).join(", ");
+    say(
+      count
+        ? `This browser holds ${count} ${count === 1 ? "verdict" : "verdicts"} on another run of ` +
+            `a page of this name or place (${names}; this page: ${page.run.slice(0, 6)}). They ` +
+            "judge other maps, so they do not count here. To export them, make the page of that " +
+            "run again."
+        : "",
+      "runs",
+    );
+  }
+
   /* What the address asks for and the page does not hold; gone with the next address. */
   function sayUnknown() {
     const unknown = state.unknown();
@@ -108,12 +142,25 @@
     return section("Scores and their thresholds", factList(facts));
   }
 
+  /* Where the upper half of a bar begins and ends, of a score that was measured up to a value. */
+  function extrapolatedWords(score) {
+    const { measured_to: measured, high, fixed_high: fixed } = page.scores[score];
+    if (measured === null) return "";
+    const words =
+      ` The hatched half of the bar of ${layers.name(score)} holds values beyond ` +
+      `${format(measured)}, up to which it was measured when it was fitted.`;
+    if (fixed === null) return words;
+    const end =
+      `It ends at ${format(fixed)}, or later, at a whole number, where this run has larger ` +
+      `values: here at ${format(high)}.`;
+    return `${words} ${end}`;
+  }
+
   function coloursSection() {
     const words =
       "One value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. " +
-      "Scores without bounds span the 1st to the 99th percentile of the whole set. The hatched " +
-      "half of a bar holds values beyond those that were measured when the score was fitted, up " +
-      "to the largest of this run.";
+      "Scores without a fixed range span the 1st to the 99th percentile of frames from the whole " +
+      `set.${table.scores.map(extrapolatedWords).join("")}`;
     const legends = element("div", { class: "legends" }, ...table.scores.map(layers.scoreLegend));
     return section("Colours", legends, element("p", { class: "small" }, words));
   }
@@ -268,7 +315,7 @@
   showIntro();
   buildRun();
   for (const part of ["gallery", "frame", "timeline", "alarms", "keys"]) segunc[part].start();
-  segunc.reviewing.start(say);
+  segunc.reviewing.start(say, sayThresholds);
   listen();
   fold();
   showProgress();
@@ -278,6 +325,8 @@
   }
   state.start();
   sayNotices();
+  sayThresholds();
+  sayOtherRuns();
   sayUnknown();
   sayFollowing();
   document.documentElement.dataset.ready = "yes";

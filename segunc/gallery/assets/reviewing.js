@@ -39,6 +39,34 @@
 
   const fileWord = (text) => text.replace(/[^\p{L}\p{N}._-]+/gu, "_");
 
+  const counted = (number, one, many) => `${number} ${number === 1 ? one : many}`;
+
+  /* How many of the exported entries are of other reviewers. */
+  function othersWords(list) {
+    const mine = verdicts.reviewer() ?? "";
+    const others = list.filter(({ reviewer }) => reviewer !== mine).length;
+    return others ? `, ${others} of them of other reviewers` : "";
+  }
+
+  function sayJson() {
+    const list = verdicts.all();
+    announce(`${counted(list.length, "verdict", "verdicts")} exported${othersWords(list)}`, true);
+  }
+
+  /* What COCO can hold are regions; the rest is said, so that nobody takes the file for all. */
+  function sayCoco() {
+    const list = verdicts.all();
+    const regions = list.filter(isAnnotation);
+    const words = `${counted(regions.length, "region", "regions")} exported${othersWords(regions)}`;
+    const frames = list.filter(({ region, verdict }) => !region && verdict).length;
+    const notes = list.length - regions.length - frames;
+    const rest = [];
+    if (frames) rest.push(counted(frames, "verdict on a frame", "verdicts on frames"));
+    if (notes) rest.push(counted(notes, "note", "notes"));
+    const is = frames + notes === 1 ? "is" : "are";
+    announce(rest.length ? `${words}; ${rest.join(" and ")} ${is} in the JSON alone` : words, true);
+  }
+
   function download(text, ending) {
     const words = [page.title, page.run.slice(0, 6), verdicts.reviewer() || "no-name"];
     const link = element("a", {
@@ -47,12 +75,6 @@
     });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-    const number = verdicts.all().length;
-    const others = verdicts
-      .all()
-      .filter(({ reviewer }) => reviewer !== (verdicts.reviewer() ?? ""));
-    const rest = others.length ? `, ${others.length} of them of other reviewers` : "";
-    announce(`${number} verdicts exported${rest}`, true);
   }
 
   function asJson() {
@@ -68,10 +90,12 @@
     return `${JSON.stringify(content, null, 2)}\n`;
   }
 
+  const isAnnotation = ({ region, verdict }) => Boolean(region && verdict);
+
   /* The regions that were judged, as annotations of COCO with uncompressed masks (runs down the
      columns); the verdicts are the categories. */
   function asCoco() {
-    const regions = verdicts.all().filter(({ region, verdict }) => region && verdict);
+    const regions = verdicts.all().filter(isAnnotation);
     const names = Object.keys(verdicts.REGION_WORDS);
     const frames = [...new Set(regions.map(({ frame }) => frame))];
     const images = frames.map((frame, id) => {
@@ -178,20 +202,28 @@
     });
   }
 
-  function start(say) {
+  /* `say` shows a notice; `onImport` is called after files were read. */
+  function start(say, onImport) {
     buildDialog();
     button.addEventListener("click", () => ask());
     verdicts.onChange(showButton);
     showButton();
     const file = /** @type {HTMLInputElement} */ (document.getElementById("import-file"));
     const onClick = (id, act) => document.getElementById(id).addEventListener("click", act);
-    onClick("export-json", () => download(asJson(), "json"));
-    onClick("export-coco", () => download(asCoco(), "coco.json"));
+    onClick("export-json", () => {
+      download(asJson(), "json");
+      sayJson();
+    });
+    onClick("export-coco", () => {
+      download(asCoco(), "coco.json");
+      sayCoco();
+    });
     onClick("import", () => file.click());
     file.addEventListener("change", async () => {
       const lines = [];
       for (const chosen of file.files) lines.push(read(await chosen.text()));
       say(lines.join(" "), "import");
+      onImport();
       file.value = "";
     });
   }
