@@ -430,8 +430,9 @@ def _note_other_data(named: Mapping[str, Any], recorded: Mapping[str, Any], base
 
     if not named:
         return
-    # A record is without the settings that are None.
-    before = asdict(from_plain(DataConfig, recorded, DataConfig.section))
+    # A record is without the settings that are None, and that of a model of a hub without a root.
+    whole = {"root": named.get("root", "."), **recorded}
+    before = asdict(from_plain(DataConfig, whole, DataConfig.section))
     now = data_to_record(named) or {}
     differences: list[str] = []
     options: list[str] = []
