@@ -1,0 +1,94 @@
+"""How near eager maps come to the limit of a compiled network, where a machine's speed wanders.
+
+    python -m tools.bench_eager --network DeepLabV3Plus --encoder resnet18 --size 512x1024 \\
+        --draws 16 --chunks 1,2,4 --seconds 150
+
+Everything is measured in one process and in turns, with a pause before each run: a virtual machine
+that has computed for long may be slowed down. The limit is the draws times the best compiled pass
+of one image, of two and of four images in a batch; ``tools.bench_sampler`` has all rows, each in a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from segunc.core.memory import keep_freed_memory
+from segunc.options import image_size
+from tools.bench_sampler import job
+from tools.measuring import provenance
+
+PAUSE = 1.5  # seconds before each run
+BATCHES = (2, 4)
+
+
+def make_runs(arguments: argparse.Namespace) -> dict[str, Callable[[], object]]:
+    """Return what is measured: compiled passes by their batch, and eager maps by their chunk."""
+    runs = {}
+    for batch in BATCHES:
+        name = f"pass compiled x{batch}"
+        runs[name] = job(name, arguments)[0]
+    for chunk in arguments.chunks.split(","):
+        settings = vars(arguments) | {"chunk": int(chunk), "compiled": False}
+        runs[f"maps, {chunk} draws at once"] = job("maps", argparse.Namespace(**settings))[0]
+    return runs
+
+
+def seconds_of(name: str, run: Callable[[], object]) -> float:
+    """Return the seconds of one run; inference mode would compile a pass again."""
+    mode: Any = torch.no_grad() if name.startswith("pass") else torch.inference_mode()
+    with mode:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
+    """Return the seconds of each run; those of a pass are of one image."""
+    runs = make_runs(arguments)
+    for name, run in runs.items():
+        seconds_of(name, run)
+        seconds_of(name, run)
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.monotonic() + arguments.seconds
+    while time.monotonic() < end:
+        for name, run in runs.items():
+            time.sleep(PAUSE)
+            images = int(name[-1]) if name.startswith("pass") else 1
+            seconds[name].append(seconds_of(name, run) / images)
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--network", default="DeepLabV3Plus")
+    parser.add_argument("--encoder", default="resnet18")
+    parser.add_argument("--size", type=image_size, default=(512, 1024), metavar="HxW")
+    parser.add_argument("--classes", type=int, default=19)
+    parser.add_argument("--draws", type=int, default=16, metavar="S")
+    parser.add_argument("--chunks", default="1,2,4", metavar="N,N", help="draws in a batch")
+    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seconds", type=float, default=150.0, help="about how long it measures")
+    arguments = parser.parse_args()
+    torch.set_flush_denormal(True)
+    keep_freed_memory()  # as the command line does
+    seconds = measure(arguments)
+    best = {name: min(times) for name, times in seconds.items()}
+    fastest = min(value for name, value in best.items() if name.startswith("pass"))
+    limit = arguments.draws * fastest
+    ratios = {name: best[name] / limit for name in best if name.startswith("maps")}
+    result = {**provenance(), "best": best, "limit": limit, "over the limit": ratios}
+    print(json.dumps({**result, "seconds": seconds}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
