@@ -4,7 +4,7 @@ A convolution with dilation d joins only pixels whose rows, and whose columns, h
 remainder by d: a phase. So it is a convolution without dilation of each phase, whose pixels lie
 side by side after one copy. Products and their order are the same, and so is every bit of the
 result. On a CPU, oneDNN's kernel for depthwise convolutions takes small dilations alone; its
-fallback for others is 3 to 20 times slower (``docs/benchmarks.md``), and DeepLabV3+ has three such
+fallback for others is 2 to 13 times slower (``docs/benchmarks.md``), and DeepLabV3+ has three such
 layers.
 """
 
@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SLOW_FROM = {"AVX2": 6, "AVX512": 7}
-"""Least dilation at which oneDNN falls back, by the instructions that torch uses; measured for
-kernels of 3 x 3."""
+"""Least dilation that was measured to be slow, by the instructions that torch uses, for kernels of
+3 x 3."""
 
 
 @dataclass(frozen=True)
