@@ -2,10 +2,10 @@
 
 A convolution with dilation d joins only pixels whose rows, and whose columns, have the same
 remainder by d: a phase. So it is a convolution without dilation of each phase, whose pixels lie
-side by side after one copy. Products and their order are the same, and so is every bit of the
-result. On a CPU, oneDNN's kernel for depthwise convolutions takes small dilations alone; its
-fallback for others is 2 to 13 times slower (``docs/benchmarks.md``), and DeepLabV3+ has three such
-layers.
+side by side after one copy. It sums the same products; only their order may be another.
+
+On a CPU, oneDNN's kernel for depthwise convolutions takes small dilations alone. Its fallback for
+others is 2 to 13 times slower (``docs/benchmarks.md``). DeepLabV3+ has three such layers.
 """
 
 from __future__ import annotations
