@@ -541,9 +541,9 @@ def note_on_known_frames(records: Mapping[str, Mapping[str, Any]]) -> str:
     if not names:
         return ""
     return (
-        f"{len(names)} of {len(records)} frames have no pixel of anomaly from {KNOWN_BELOW} on, first "
-        f"{', '.join(names[:3])}: the bank of features probably holds them, so their maps, and "
-        "those of frames like them, say nothing of unknown objects"
+        f"{len(names)} of {len(records)} frames have no pixel of anomaly from {KNOWN_BELOW} on, "
+        f"first {', '.join(names[:3])}: the bank of features probably holds them, so their maps, "
+        "and those of frames like them, say nothing of unknown objects"
     )
 
 
