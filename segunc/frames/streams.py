@@ -42,6 +42,10 @@ Drop = Literal["newer", "late", "damaged", "size", "failed", "end"]
 when its turn came, it could not be decoded whole, it has another size than the first frame, the
 network refused it, or the run ended before its turn.
 """
+MP4_IN_A_PIPE = (
+    "an MP4 file whose index is at its end cannot be read from a pipe: name the file, or send "
+    "MPEG-TS"
+)
 FIRST_WAIT = 0.5  # seconds before the first attempt to connect again; each further wait doubles
 LONGEST_WAIT = 30.0
 SCAN_SECONDS = 0.2  # between two looks into a folder
@@ -267,7 +271,10 @@ class AvSource(LiveSource):
         with container:
             stream = main_stream(container)
             if stream is None:
-                raise _fault("broken", f"{self.shown} holds no video", "check what it sends")
+                hint = "check what it sends"
+                if self.kind == "pipe":
+                    hint += f"; {MP4_IN_A_PIPE}"
+                raise _fault("broken", f"{self.shown} holds no video", hint)
             # Several threads hold frames back, and conceal damage.
             stream.thread_type = "NONE"
             stream.codec_context.thread_count = 1

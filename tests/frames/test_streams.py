@@ -296,6 +296,32 @@ def test_what_holds_no_video_is_refused(tmp_path: Path) -> None:
         read_all(open_live(url, timeout=5.0))
 
 
+READ_STANDARD_INPUT = """
+import threading
+from segunc.frames.streams import open_live
+list(open_live("-", timeout=5.0).arrivals(threading.Event()))
+"""
+
+
+def test_an_mp4_file_in_a_pipe_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    import av
+
+    path = tmp_path / "drive.mp4"
+    random = np.random.default_rng(0)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=25)
+        stream.width, stream.height = 640, 480
+        for _ in range(10):
+            pixels = random.integers(0, 256, (480, 640, 3), np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    command = [sys.executable, "-c", READ_STANDARD_INPUT]
+    done = subprocess.run(command, input=path.read_bytes(), capture_output=True, check=False)
+    assert "cannot be read from a pipe: name the file" in done.stderr.decode()
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
