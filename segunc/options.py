@@ -878,7 +878,7 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
             expression: a frame's group is the first group, or else the whole match, in its name.
             CSV is a file with the columns frame,group. All other frames form the group other
         flag (SCORE=VALUE|JSON[:GROUP]): also count what this threshold flags; a threshold.json also
-            gives the risk that its threshold achieves (may be repeated)
+            gives the risk that its threshold achieves (may be repeated, once for each score)
         smallest_object (N): smallest size of a labelled object, in pixels. Smaller labelled regions
             are left out, but only if their frame has a larger one (default: as threshold.json says,
             otherwise 10)

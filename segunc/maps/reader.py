@@ -38,7 +38,15 @@ from segunc.maps.manifest import (
     what_is_missing,
 )
 from segunc.maps.regions import Mask, read_region
-from segunc.maps.shards import MANIFEST_NAME, REPAIR, FrameRecords, Shard, all_shards, find_log
+from segunc.maps.shards import (
+    MANIFEST_NAME,
+    REPAIR,
+    FrameRecords,
+    Shard,
+    all_shards,
+    find_log,
+    sizes_of,
+)
 
 BENCHMARK_FOLDER = "anomaly_p"
 NOT_SCORES = (
@@ -201,12 +209,8 @@ class MapsReader:
         Args:
             names: of the frames; None for all.
         """
-        found = set()
-        for name in self.frames if names is None else names:
-            if name in self.records:
-                height, width = self.records[name]["size"]
-                found.add(f"{width}x{height}")
-        return tuple(sorted(found))
+        chosen = self.frames if names is None else names
+        return sizes_of({name: self.records[name] for name in chosen if name in self.records})
 
     def _check_recorded(
         self, path: Path, name: str, score: str, stored: npt.NDArray[Any], *, compact: bool

@@ -356,3 +356,16 @@ def frame_times(
         first = first_places.setdefault(folder, index)
         seconds = (index - first) * every / rate if rate else None
         yield record.get("time", seconds)
+
+
+def sizes_of(records: Mapping[str, Record]) -> tuple[str, ...]:
+    """Return width x height of frames by their lines, each size once.
+
+    >>> sizes_of({"a": {"size": [64, 96]}, "b": {"size": [64, 96]}})
+    ('96x64',)
+    """
+    found = set()
+    for record in records.values():
+        height, width = record["size"]
+        found.add(f"{width}x{height}")
+    return tuple(sorted(found))

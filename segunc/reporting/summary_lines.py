@@ -288,6 +288,14 @@ def _achieved(row: Row, control: str) -> str:
 
 def _shift(facts: Row) -> Line:
     rows = [row for row in facts["shift"] if row["clean"] is not None]
+    if not rows and facts["shift"]:
+        alone = list(dict.fromkeys(row["name"] for row in facts["shift"]))
+        text = (
+            f"{_listed(alone)} of corrupted images cannot be compared, because no result here is "
+            "of the same frames without the corruption: evaluate them with the same --every and "
+            "split."
+        )
+        return _line("Under shift", OPEN, text)
     if not rows:
         return _line("Under shift", OPEN, "Not measured on corrupted images.")
     sentences = []

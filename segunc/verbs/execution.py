@@ -47,7 +47,7 @@ from segunc.maps.folder import (
 from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.pipeline import DrawOverlay, Process, Summary, run_pipeline
 from segunc.maps.regions import Region
-from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard
+from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard, sizes_of
 from segunc.maps.store import FrameEncoder, Maps, MapsWriter
 from segunc.maps.uploads import fetch_maps, finish_upload, uploading
 from segunc.networks.network import SegmentationNetwork, inference_size
@@ -509,8 +509,7 @@ def predict_input(job: Job, place: int, cluster: Cluster | None = None) -> Input
         )
     if isinstance(source, ImageSource):
         source.depth.warn(source.path)
-    if "features" in job.model.attachments:
-        _warn_of_known_frames(target.out)
+    _warn_of_frames(job, target.out)
     how = _how_computed(sampler, chunk, cluster)
     video = overlay_video(job, place)
     if target.url:
@@ -518,11 +517,18 @@ def predict_input(job: Job, place: int, cluster: Cluster | None = None) -> Input
     return InputResult(target.shown_out, target.label, summary, how, video)
 
 
-def _warn_of_known_frames(folder: Path) -> None:
-    """Warn of frames in a maps folder that the bank of features seems to hold."""
-    note = note_on_known_frames(FrameRecords(folder, all_shards(read_manifest(folder) or {})))
-    if note:
-        warnings.warn(note, NoteWarning, stacklevel=3)
+def _warn_of_frames(job: Job, folder: Path) -> None:
+    """Warn of frames in a maps folder that the bank of features seems to hold, and of a size that a
+    threshold was not calibrated on.
+    """
+    manifest = read_manifest(folder) or {}
+    records = FrameRecords(folder, all_shards(manifest))
+    if job.overlay:
+        check_promises(job.flag, manifest["run"], sizes_of(records))
+    if "features" in job.model.attachments:
+        note = note_on_known_frames(records)
+        if note:
+            warnings.warn(note, NoteWarning, stacklevel=3)
 
 
 def note_on_known_frames(records: Mapping[str, Mapping[str, Any]]) -> str:

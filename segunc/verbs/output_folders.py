@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from segunc.core.errors import InputError
@@ -14,6 +15,8 @@ RECORDS = {
     "report.json": ("kind", "segunc report"),
 }
 """The record of maps, of a review page and of a report, with a key and its value in it."""
+OVERLAYS = re.compile(r"overlay-[a-z][a-z0-9-]*")
+"""The names of folders of overlays, ``overlay-SCORE``; they hold no record."""
 NETWORK = "network.json"
 """The record of a model."""
 # They are written out here, because the modules that define them import torch, which is slow.
@@ -21,9 +24,10 @@ NETWORK = "network.json"
 
 def is_output_folder(folder: Path) -> bool:
     """Return whether a command made a folder: maps, a model, a report, a review page, or any other
-    folder with a list of the files that runs wrote there.
+    folder with a list of the files that runs wrote there; also the pictures of one score that
+    ``segunc overlay`` writes, by the name of their folder.
     """
-    if (folder / LEDGER).is_file():
+    if (folder / LEDGER).is_file() or OVERLAYS.fullmatch(folder.name):
         return True
     for name, (key, value) in RECORDS.items():
         if _content(folder / name).get(key) == value:

@@ -96,6 +96,13 @@ def test_classes_that_are_never_found_are_named_first() -> None:
     assert text.startswith("pole is never found (IoU 0). Trust road most")
 
 
+def test_a_shift_without_clean_images_of_the_same_frames_is_named() -> None:
+    row = {"name": "fog", "clean": None, "value": 0.3, "shift": "fog:3", "number": "mean IoU"}
+    text = line("Under shift", shift=[row])["text"]
+    assert text.startswith("fog of corrupted images cannot be compared, because no result here")
+    assert "the same --every and split" in text
+
+
 def test_a_class_that_is_in_no_label_is_not_called_never_found() -> None:
     seen = result()
     seen["content"]["counts"] = {**COUNTS, "unlabelled_classes": ["pole", "train"]}

@@ -785,6 +785,8 @@ def test_folders_that_commands_made_are_recognised(made: Made, maps: Path, tmp_p
     assert is_output_folder(maps)
     assert is_output_folder(made.base)
     assert is_output_folder(tmp_path / "page")
+    assert is_output_folder(tmp_path / "figures" / "overlay-max-logit")
+    assert not is_output_folder(tmp_path / "overlays")
     assert not is_output_folder(tmp_path)
 
 
