@@ -272,18 +272,34 @@ def _confident_error(
     frame: LabelledFrame, score: str, flag: Threshold, class_names: list[str] | None
 ) -> Iterator[Failure]:
     """Yield the largest region that is wrongly predicted and not flagged."""
-    if frame.wrong is None:
+    if frame.wrong is None or frame.labels is None or frame.prediction is None:
         return
     values = _prepared(frame, score, flag)
     sure = ((frame.wrong == 1) & ~is_flagged(values, flag.value)).astype(np.float32)
     names = class_names or list(map(str, range(256)))
     for region in strongest_regions(sure, 0.5, smallest=flag.smallest, most=1):
-        words = []
-        for ids in (frame.labels, frame.prediction):
-            class_id = region.class_of(ids)
-            words.append("" if class_id is None else names[class_id])
-        labelled_as, predicted_as = words
+        true_id, predicted_id, count = commonest_mistake(
+            region.pixels(frame.labels), region.pixels(frame.prediction)
+        )
         mean = f"mean {title_of(score, capital=False)} {region.pixels(values).mean():.3g}"
-        mistake = f"{region.area:,} pixels of {labelled_as} taken for {predicted_as}"
-        line = f"{frame.name}: {mistake}, {mean}."
+        mistake = f"most often {names[true_id]} taken for {names[predicted_id]} ({count:,})"
+        line = f"{frame.name}: {region.area:,} wrong pixels, {mistake}; {mean}."
         yield Failure(CONFIDENT_ERROR, region.area, frame.name, line, region.box)
+
+
+def commonest_mistake(
+    labels: npt.NDArray[np.uint8], prediction: npt.NDArray[np.uint8]
+) -> tuple[int, int, int]:
+    """Return the true and the predicted class that stand together most often, and how often.
+
+    Args:
+        labels: class ids of wrong pixels, ``[N]`` with N of at least 1.
+        prediction: their predicted class ids, ``[N]``.
+
+    >>> commonest_mistake(np.array([3, 3, 3, 1, 1]), np.array([0, 1, 2, 0, 0]))
+    (1, 0, 2)
+    """
+    pairs = labels.astype(np.int64) * 256 + prediction
+    counts = np.bincount(pairs)
+    commonest = int(counts.argmax())
+    return commonest // 256, commonest % 256, int(counts[commonest])

@@ -155,6 +155,7 @@ def _open_folders(options: CompareOptions) -> list[ComparedMaps]:
         maps = ComparedMaps(name, open_maps(local_folder(place)), flags[name])
         _check_promises(maps)
         folders.append(maps)
+    _check_flagged_scores(folders)
     return folders
 
 
@@ -176,7 +177,7 @@ def _flags_of(words: Sequence[str], names: Sequence[str]) -> dict[str, Mapping[s
     """Return the thresholds of each folder by its name.
 
     Raises:
-        InputError: a threshold cannot be read, or a folder lacks one that another folder has.
+        InputError: a threshold cannot be read.
     """
     words_of: dict[str, list[str]] = {name: [] for name in names}
     for word in words:
@@ -187,20 +188,28 @@ def _flags_of(words: Sequence[str], names: Sequence[str]) -> dict[str, Mapping[s
         for of_folder in words_of.values():
             of_folder.append(word)
     flags = {name: read_thresholds(of_folder) for name, of_folder in words_of.items()}
-    scores = dict.fromkeys(score for flag in flags.values() for score in flag)
-    for score in scores:
-        _check_all_have(score, flags)
     return dict(flags)
 
 
-def _check_all_have(score: str, flags: Mapping[str, Mapping[str, Threshold]]) -> None:
-    """Raise InputError where a folder has no threshold of a score that another folder has."""
-    for name, flag in flags.items():
-        if score not in flag:
-            raise InputError(
-                f"there is no threshold of {score} for {name}",
-                hint=f"--flag {name}:{score}=0.5 or --flag {name}:threshold.json gives it one",
-            )
+def _check_flagged_scores(folders: Sequence[ComparedMaps]) -> None:
+    """Raise InputError where a folder has no threshold, or no maps, of a score that is flagged in
+    another folder.
+    """
+    flagged = dict.fromkeys(score for maps in folders for score in maps.flag)
+    for score in flagged:
+        for maps in folders:
+            if score not in maps.reader.scores:
+                raise InputError(
+                    f"{maps.name} has no maps of {score}, and what is flagged is compared by a "
+                    f"score of all folders; it holds {', '.join(maps.reader.scores)}",
+                    hint="give each folder a threshold of one score that all of them hold",
+                )
+            if score not in maps.flag:
+                raise InputError(
+                    f"there is no threshold of {score} for {maps.name}",
+                    hint=f"--flag {maps.name}:{score}=0.5 or --flag {maps.name}:threshold.json "
+                    "gives it one",
+                )
 
 
 def _check_promises(maps: ComparedMaps) -> None:

@@ -255,12 +255,25 @@ def _with_earlier_splits(
     notes[:] = [note for note in notes if not note.startswith("holds out ")]
     shown = ", ".join(f"{count} {split}" for split, count in added.items()) or "none"
     notes.append(f"new frames: {shown}; the {len(updated) - added.total()} others keep their split")
+    if added:
+        notes.append(f"to use the new frames: {_steps_with(added)}")
     if split_of:
         notes.append(
             f"{len(split_of)} frames of the earlier list are gone, the first is "
             f"{next(iter(split_of))}"
         )
     return updated
+
+
+def _steps_with(added: Counter[str]) -> str:
+    """Return what has to be done again so that new frames of some splits count."""
+    steps = []
+    if added["train"]:
+        steps.append("train again, with the options that you gave before (history.json has them)")
+    if added["train"] or added["val"]:
+        steps.append("fit temperature, anomaly and class sets again")
+    steps.append("evaluate again")
+    return ", then ".join(steps)
 
 
 def _recognised(root: Path, options: InitOptions, notes: list[str]) -> Recognised | None:

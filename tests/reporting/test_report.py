@@ -42,6 +42,7 @@ from segunc.reporting.failures import (
     OperatingPoint,
     _operating_point,
     _worst,
+    commonest_mistake,
     failures,
 )
 from segunc.reporting.inputs import Domain, _name_among
@@ -778,7 +779,9 @@ def test_confident_errors_are_the_largest_unflagged_mistakes(
     errors = lines_of(failures(inputs, sources).pictures, "Confident error.")
     assert errors
     for line in errors:
-        match = re.match(r"(.*?): ([\d,]+) pixels of \w+ taken for", line)
+        match = re.match(
+            r"(.*?): ([\d,]+) wrong pixels, most often \w+ taken for \w+ \([\d,]+\)", line
+        )
         assert match is not None
         name, pixels = match.groups()
         truth = cv2.imread(str(scene.labels / f"{name}.png"), cv2.IMREAD_GRAYSCALE)
@@ -788,6 +791,13 @@ def test_confident_errors_are_the_largest_unflagged_mistakes(
             unflagged.astype(np.uint8), connectivity=8
         )
         assert int(pixels) == statistics[1:, cv2.CC_STAT_AREA].max()
+
+
+def test_a_mistake_is_the_commonest_pair_of_classes() -> None:
+    # The commonest label is 3 and the commonest prediction 0, and they never stand together.
+    labels = np.array([3, 3, 3, 1, 1], np.uint8)
+    prediction = np.array([2, 4, 5, 0, 0], np.uint8)
+    assert commonest_mistake(labels, prediction) == (1, 0, 2)
 
 
 def test_frames_of_a_calibration_are_left_out(inputs: Any, sources: LabelSources) -> None:

@@ -77,6 +77,12 @@ def test_a_folder_without_the_threshold_of_the_others_is_refused(
     assert "--flag y:entropy=0.5" in message
 
 
+def test_a_score_that_a_folder_lacks_cannot_be_flagged(folders: tuple[Path, Path]) -> None:
+    message = refuse("compare", *folders, "--names x,y --flag x:knn=1 --flag y:entropy=0.5")
+    assert "x has no maps of knn" in message
+    assert "give each folder a threshold of one score that all of them hold" in message
+
+
 def test_a_promise_for_another_model_is_refused_and_the_way_out_is_said(
     predicted: Job, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:

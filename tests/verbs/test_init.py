@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ from segunc.options import ReportOptions
 from segunc.reporting.facts import KIND as REPORT_KIND
 from segunc.training.config import TrainConfig, parse_config, read_config
 from segunc.verbs.evaluate import label_sources
-from segunc.verbs.init import InitResult
+from segunc.verbs.init import InitResult, _steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
 from tests.verbs.processes import FAST, refuse, succeed
 
@@ -332,6 +333,7 @@ def test_an_update_adds_frames_and_keeps_what_was_edited(tmp_path: Path) -> None
     assert sorted(set(after.values())) == ["test", "train", "val"]
     assert len(after) == len(splits) + 2
     assert any("new frames: 2 train" in note for note in updated.notes)
+    assert any("to use the new frames: train again, with" in note for note in updated.notes)
 
 
 def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: Path) -> None:
@@ -788,6 +790,23 @@ def test_folders_that_commands_made_are_recognised(made: Made, maps: Path, tmp_p
     assert is_output_folder(tmp_path / "figures" / "overlay-max-logit")
     assert not is_output_folder(tmp_path / "overlays")
     assert not is_output_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("split", "steps"),
+    [
+        ("test", "evaluate again"),
+        ("val", "fit temperature, anomaly and class sets again, then evaluate again"),
+    ],
+)
+def test_new_frames_say_what_is_done_again(split: str, steps: str) -> None:
+    assert _steps_with(Counter({split: 5})) == steps
+
+
+def test_new_training_frames_need_a_training_with_its_options() -> None:
+    steps = _steps_with(Counter(train=1))
+    assert steps.startswith("train again, with the options that you gave before")
+    assert steps.endswith("fit temperature, anomaly and class sets again, then evaluate again")
 
 
 def test_copies_of_images_in_another_split_are_noted(tmp_path: Path) -> None:
