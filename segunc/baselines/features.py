@@ -152,6 +152,15 @@ class FeatureBank(Attachment):
             encoder = encoder.folded(self.layers).to(next(model.network.parameters()).device)
         return tensors, FeatureExtractor(encoder, self.layers, self.sizes)
 
+    def check_tensors(self, folder: Path) -> None:
+        """Raise InputError where the tensors in a model folder are not those of this fit."""
+        path = folder / TENSORS
+        if file_sha256(path) != self.tensors_sha256:
+            raise InputError(
+                f"{path} has changed since {self.file} was written",
+                hint="fit the features again",
+            )
+
     def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
         """Return the tensors beside the model and the module that makes the features; InputError
         where they are of another fit.
@@ -163,11 +172,7 @@ class FeatureBank(Attachment):
             assert model.folder is not None  # from which this was loaded, too
             path = model.folder / TENSORS
             tensors = read_checkpoint(path)
-            if file_sha256(path) != self.tensors_sha256:
-                raise InputError(
-                    f"{path} has changed since {self.file} was written",
-                    hint="fit the features again",
-                )
+            self.check_tensors(model.folder)
         if self.encoder == OWN:
             return tensors, model.network
         second = SecondEncoder(self.encoder, self.mean, self.std)

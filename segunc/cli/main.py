@@ -156,8 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check_words(arguments, words, further_words)
     _quiet_libraries()
     keep_freed_memory()
-    next_run = "goes on from there" if arguments.verb in RESUMED else "begins again"
-    kept = f"what is finished is kept, and the same command {next_run}"
+    kept = _kept_words(arguments.verb)
     signals: list[int] = []
     try:
         with warnings.catch_warnings(), _ended_by(signals):
@@ -243,6 +242,17 @@ def _run_verb(arguments: argparse.Namespace, further_words: Sequence[str]) -> No
             run(arguments.verb, verb_options, as_json=standard_output)
         else:
             run(arguments.verb, verb_options)
+
+
+def _kept_words(verb: str) -> str:
+    """Return what becomes of an interrupted verb, and of the same command afterwards."""
+    if verb == "finetune":
+        return (
+            "a training of a posterior goes on from its last finished epoch with the same command; "
+            "all else, such as temperature, features, anomaly and a student, begins again"
+        )
+    next_run = "goes on from there" if verb in RESUMED else "begins again"
+    return f"what is finished is kept, and the same command {next_run}"
 
 
 def _tell_interrupt(arguments: argparse.Namespace, kept: str) -> None:

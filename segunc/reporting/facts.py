@@ -89,6 +89,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "failures_searched": found.searched,
         "failures_bars": found.bars,
         "settings": _settings(inputs),
+        "other_labels": _other_labels(inputs.results),
         "files": _hashes(inputs),
         "unsealed": inputs.unsealed,
         "commands": list(_commands(inputs)),
@@ -145,6 +146,23 @@ def _settings(inputs: Inputs) -> list[Facts]:
     for name, threshold in inputs.thresholds.items():
         runs[name] = threshold.settings
     return [{"name": name, **_settings_words(run)} for name, run in runs.items()]
+
+
+def _other_labels(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
+    """Return the names of each two results of the same frames whose labels differ."""
+    pairs: list[tuple[str, str]] = []
+    for number, first in enumerate(results):
+        for second in results[:number]:
+            if first.replicates is None or second.replicates is None:
+                continue
+            if first.replicates.units != second.replicates.units:
+                continue
+            for kind in ("class_labels", "anomaly_labels"):
+                hashes = {run.content["counts"].get(kind) for run in (first, second)}
+                if len(hashes) == 2 and None not in hashes:
+                    pairs.append((second.name, first.name))
+                    break
+    return pairs
 
 
 def _settings_words(run: Row) -> dict[str, str]:
@@ -321,6 +339,8 @@ def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
     for threshold in inputs.thresholds.values():
         calibrated = threshold.frames.keys() - apart
         frames.add(_as_results_name_them(calibrated, known - apart), CALIBRATION)
+        # Frames of an equal name that are others count, too, by a name that no frame has.
+        frames.add([f"{name}\0" for name in threshold.frames.keys() & apart], CALIBRATION)
     return frames
 
 

@@ -145,6 +145,9 @@ class Inputs:
         self.name = without_place(source) if source else folder.resolve().name
         self.shown = self.name if source else f"that in {folder}"
         self.model = load_model(folder)
+        features = self.model.attachments.get("features")
+        if features is not None:
+            features.check_tensors(folder)
         _check_versions(results)
         self._check_models(results, given["latency"])
         self._check_monitor(given["monitor"])

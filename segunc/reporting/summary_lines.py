@@ -44,6 +44,7 @@ def summary_of(facts: Row) -> list[Line]:
         *_operating_points(facts),
         *_edits(facts),
         *_settings(facts),
+        *_labels(facts),
         _shift(facts),
         _training_data(facts),
         _stated(facts, "Independence", "independence"),
@@ -243,6 +244,17 @@ def _settings(facts: Row) -> Iterator[Line]:
     if sentences:
         start = "These files were not made with the same settings, so their numbers differ."
         yield _line("Settings", OPEN, start, *sentences)
+
+
+def _labels(facts: Row) -> Iterator[Line]:
+    """Yield a line on results of the same frames with other labels."""
+    sentences = [
+        f"{first} and {second} are of the same frames with other labels: their numbers cannot be "
+        "compared."
+        for first, second in facts.get("other_labels", ())
+    ]
+    if sentences:
+        yield _line("Labels", OPEN, *sentences)
 
 
 def _state_of(achieved: Sequence[Row]) -> str:

@@ -312,6 +312,20 @@ def test_ctrl_c_is_one_line_and_130(
     assert capsys.readouterr().err == f"segunc {verb}: interrupted; {KEPT} {next_run}\n"
 
 
+def test_an_interrupted_fine_tuning_promises_no_more_than_it_keeps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(verb: str, options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("segunc.cli.main.run", interrupted)
+    monkeypatch.setattr("segunc.cli.main.check_options", lambda options: None)
+    assert main(["finetune", *VERBS["finetune"].split()]) == 130
+    said = capsys.readouterr().err
+    assert KEPT not in said
+    assert "such as temperature, features, anomaly and a student, begins again" in said
+
+
 TRAINING_PACKAGES = {"lightning", "torchmetrics", "albumentations"}
 HEAVY = ["torch", "numpy", "cv2", "segmentation_models_pytorch", *sorted(TRAINING_PACKAGES)]
 RUN = "from segunc.cli.main import main\nmain({!r})"

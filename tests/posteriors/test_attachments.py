@@ -14,7 +14,7 @@ import torch
 
 from segunc.baselines.temperature import Calibration
 from segunc.core.errors import InputError
-from segunc.core.files import write_record
+from segunc.core.files import file_sha256, write_record
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.options import SamplingOptions
 from segunc.posteriors.model import ATTACHMENTS, Model, attachments_in, copy_model, load_model
@@ -209,6 +209,16 @@ def test_only_what_scores_need_is_recorded(earlier: Model) -> None:
     assert [used.record() for used in earlier.used(["knn"])] == [{"features_sha256": "tensors"}]
     files = [used.file for used in earlier.used(["anomaly"])]
     assert files == ["features.json", "anomaly.json"]
+
+
+def test_a_damaged_bank_of_features_is_found(earlier: Model, tmp_path: Path) -> None:
+    bank = tmp_path / "features.safetensors"
+    bank.write_bytes(b"tensors")
+    whole = replace(earlier.attachments["features"], tensors_sha256=file_sha256(bank))
+    whole.check_tensors(tmp_path)
+    bank.write_bytes(b"tensorS")
+    with pytest.raises(InputError, match=r"features\.safetensors has changed since features\.json"):
+        whole.check_tensors(tmp_path)
 
 
 @pytest.mark.parametrize(

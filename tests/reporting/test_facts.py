@@ -19,6 +19,7 @@ from segunc.reporting.facts import (
     _domain,
     _model_commands,
     _monitor,
+    _other_labels,
     _role,
     _tuned,
     shown_command,
@@ -111,6 +112,30 @@ def test_frames_of_maps_are_those_of_the_data_set_that_hold_all_of_them(first: s
     found = _domain(inputs(ordered), roles(TEST, TEST))
     assert found["frames"][TEST] == 3
     assert cell_of(found, "night")[TEST] == 2
+
+
+def test_calibration_frames_of_equal_names_that_are_others_are_counted() -> None:
+    tested = roles(TEST)
+    tested[0]["content"] = {"flagged": {"entropy": {"promise": "P.", "threshold": 0.5}}}
+    found = _domain(inputs({"test": ["day/1", "day/2"]}, ("day/1", "day/3")), tested)
+    assert found["frames"][TEST] == 2
+    assert found["frames"][CALIBRATION] == 2
+
+
+def result_with(name: str, labels: str | None, *units: str) -> Any:
+    counts = {} if labels is None else {"anomaly_labels": labels}
+    replicates = SimpleNamespace(units=units)
+    return SimpleNamespace(name=name, content={"counts": counts}, replicates=replicates)
+
+
+def test_results_of_the_same_frames_with_other_labels_are_named() -> None:
+    first = result_with("first", "a", "1", "2")
+    swapped = result_with("swapped", "b", "1", "2")
+    assert _other_labels([first, swapped]) == [("first", "swapped")]
+    same = result_with("same", "a", "1", "2")
+    other_frames = result_with("frames", "b", "3")
+    earlier = result_with("earlier", None, "1", "2")
+    assert _other_labels([first, same, other_frames, earlier]) == []
 
 
 def test_frames_that_two_folders_hold_are_of_neither() -> None:

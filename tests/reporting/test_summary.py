@@ -96,6 +96,11 @@ def test_classes_that_are_never_found_are_named_first() -> None:
     assert text.startswith("pole is never found (IoU 0). Trust road most")
 
 
+def test_results_with_other_labels_of_the_same_frames_have_a_line() -> None:
+    text = line("Labels", other_labels=[("ra", "swap")])["text"]
+    assert text.startswith("ra and swap are of the same frames with other labels")
+
+
 def test_a_shift_without_clean_images_of_the_same_frames_is_named() -> None:
     row = {"name": "fog", "clean": None, "value": 0.3, "shift": "fog:3", "number": "mean IoU"}
     text = line("Under shift", shift=[row])["text"]
