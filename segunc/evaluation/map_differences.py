@@ -217,8 +217,9 @@ class _Counter:
         self.scores = {score: _ScoreSums() for score in pair.scores}
         self.flagged = {score: _FlaggedSums() for score in pair.first.flag}
         self.ranking = _Ranking.of(pair)
-        # The frames that differ most so far; of equal frames the first stays.
-        self.most: list[tuple[float, int, FrameDifference]] = []
+        # The frames that differ most so far: by their value, then by the share of changed classes;
+        # of equal frames the first stays.
+        self.most: list[tuple[float, float, int, FrameDifference]] = []
 
     def add(self, maps: FrameMaps) -> None:
         """Add the numbers of one frame."""
@@ -254,7 +255,8 @@ class _Counter:
 
     def _keep(self, difference: FrameDifference) -> None:
         """Keep a frame if it is among those that differ most."""
-        heapq.heappush(self.most, (difference.value, -self.frames, difference))
+        changed = difference.changed or 0.0
+        heapq.heappush(self.most, (difference.value, changed, -self.frames, difference))
         if len(self.most) > self.top:
             heapq.heappop(self.most)
 
@@ -283,6 +285,12 @@ class _Counter:
             )
         notes = [*self.pair.notes_before(), *self.pair.notes_after()]
         notes += self._of_missing_values()
+        most = [difference for *_, difference in sorted(self.most, reverse=True)]
+        if any(frame.changed for frame in most) and not any(frame.value for frame in most):
+            notes.append(
+                f"the {self.ranking.words} is 0 in all frames, so frames are ordered by the share "
+                "of pixels whose class changed"
+            )
         return MapsDifference(
             baseline=first.name,
             other=second.name,
@@ -293,7 +301,7 @@ class _Counter:
             flagged=tuple(self._flagged(score) for score in self.flagged),
             ranked_by=self.ranking.words,
             ranking_score=self.ranking.score,
-            most=tuple(frame for _, _, frame in sorted(self.most, reverse=True)),
+            most=tuple(most),
             notes=tuple(notes),
         )
 

@@ -122,6 +122,18 @@ def test_frames_are_ranked_by_the_score_that_pages_show(tmp_path: Path) -> None:
     assert difference.scores[0].rank_correlation is None
 
 
+def test_frames_of_equal_scores_are_ranked_by_changed_classes(tmp_path: Path) -> None:
+    maps = {name: maps_of(i) for i, name in enumerate(NAMES)}
+    first = write_folder(tmp_path / "A", maps)
+    changed = {name: dict(values) for name, values in maps.items()}
+    classes = changed["drive/b"]["prediction"].copy()
+    classes[:4] = (classes[:4] + 1) % 3
+    changed["drive/b"]["prediction"] = classes
+    difference = compared(first, write_folder(tmp_path / "B", changed), top=1)
+    assert [frame.name for frame in difference.most] == ["drive/b"]
+    assert any("frames are ordered by the share of pixels" in note for note in difference.notes)
+
+
 def test_frames_in_one_folder_alone_are_counted_and_said(tmp_path: Path) -> None:
     first = write_folder(tmp_path / "A", {name: maps_of(1) for name in ("a", "b", "c")})
     second = write_folder(tmp_path / "B", {name: maps_of(2) for name in ("c", "d")})
