@@ -354,7 +354,30 @@ def _read_settings(
     )
     if folder is not None:
         _tell_data(config.data, recorded, folder, say)
+        _note_changed_list(config.data, folder)
     return config
+
+
+def _note_changed_list(data: Mapping[str, Any], folder: Path) -> None:
+    """Note a list of frames that has changed since the network in a folder was trained with it
+    (:class:`NoteWarning`): ``evaluate`` notes the same.
+    """
+    from segunc.networks.model_folder import DESCRIPTION
+    from segunc.sampling.sampler import caller_level
+    from segunc.training.config import list_of_frames
+
+    if not (folder / DESCRIPTION).is_file():
+        return  # of an ensemble, whose members are trained networks
+    description = read_json(folder / DESCRIPTION, "the description of a network")
+    trained = description.get("provenance", {}).get("frames_sha256")
+    now = list_of_frames(data).get("frames_sha256")
+    if trained and now and trained != now:
+        warnings.warn(
+            f"{data['frames']} has changed since the network was trained: frames of this split may "
+            "be frames that it was trained on",
+            NoteWarning,
+            stacklevel=caller_level(),
+        )
 
 
 def _refuse_other_network(method: Method, base: Any, out: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ import yaml
 from PIL import Image
 
 import segunc
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import file_sha256
 from segunc.core.removal import LEDGER
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
@@ -33,6 +35,7 @@ from segunc.training.config import TrainConfig, parse_config, read_config
 from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult, _steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
+from segunc.verbs.training import _note_changed_list
 from tests.verbs.processes import FAST, refuse, succeed
 
 CAMVID = label_map("camvid")
@@ -639,6 +642,20 @@ def test_a_fine_tuning_on_the_same_data_notes_nothing(made: Made, tmp_path: Path
     words = ("--base", made.base, "--config", made.config, sizes, "--data.frames", copied)
     done = succeed(FROZEN, *words, "--out", tmp_path / "abnn")
     assert OTHER_DATA not in done.stdout + done.stderr
+
+
+def test_a_list_of_frames_that_changed_since_the_training_is_noted(tmp_path: Path) -> None:
+    frames = tmp_path / "frames.csv"
+    frames.write_text("image,label,split\n")
+    provenance = {"frames_sha256": file_sha256(frames)}
+    (tmp_path / "network.json").write_text(json.dumps({"provenance": provenance}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _note_changed_list({"frames": str(frames)}, tmp_path)
+        _note_changed_list({"frames": str(frames)}, tmp_path / "ensemble")
+    frames.write_text("image,label,split\na,b,val\n")
+    with pytest.warns(NoteWarning, match="has changed since the network was trained"):
+        _note_changed_list({"frames": str(frames)}, tmp_path)
 
 
 def test_another_list_of_frames_is_noted(made: Made, tmp_path: Path) -> None:
