@@ -196,6 +196,27 @@ def note_on_dates(verdicts: Sequence[Verdict], now: datetime | None = None) -> s
     )
 
 
+def note_on_changes(verdicts: Sequence[Verdict]) -> str:
+    """Return a line on frames and regions of which a reviewer has given several verdicts; empty
+    where there is none.
+
+    Args:
+        verdicts: of all files, before :func:`merge_verdicts`.
+    """
+    given: dict[Any, set[str]] = {}
+    for verdict in verdicts:
+        if verdict.verdict:
+            given.setdefault(verdict.subject, set()).add(verdict.verdict)
+    changed = sum(len(different) > 1 for different in given.values())
+    if not changed:
+        return ""
+    are = "1 verdict has" if changed == 1 else f"{changed} verdicts have"
+    return (
+        f"{are} replaced an earlier one of the same reviewer, so agreement and kappa are of the "
+        "settled verdicts, and not of independent ones; the first files alone give those"
+    )
+
+
 def by_reviewer(verdicts: Sequence[Verdict]) -> dict[str, dict[str, str]]:
     """Return the verdict of each reviewer on each frame: their own, else the gravest on its
     regions. Notes alone do not count.

@@ -46,7 +46,13 @@ from segunc.evaluation.tables import exceeded, promised, unproven
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
 from segunc.maps.manifest import is_ours, read_manifest
-from segunc.maps.verdicts import Verdict, merge_verdicts, note_on_dates, read_verdicts
+from segunc.maps.verdicts import (
+    Verdict,
+    merge_verdicts,
+    note_on_changes,
+    note_on_dates,
+    read_verdicts,
+)
 from segunc.metrics.objects import ObjectBins
 from segunc.options import (
     ClassTruthOptions,
@@ -589,9 +595,9 @@ def _notes_on_verdicts(lists: Sequence[Sequence[Verdict]], judged: int, frames: 
     every_verdict: list[Verdict] = []
     for verdicts in lists:
         every_verdict += verdicts
-    dates = note_on_dates(every_verdict)
-    if dates:
-        notes.append(dates)
+    for note in (note_on_dates(every_verdict), note_on_changes(every_verdict)):
+        if note:
+            notes.append(note)
     if judged < frames:
         notes.append(
             f"{judged} of {frames} frames were judged; the numbers hold for all only where "

@@ -28,6 +28,7 @@ from segunc.maps.verdicts import (
     Verdict,
     agreement_table,
     merge_verdicts,
+    note_on_changes,
     note_on_dates,
     read_verdicts,
     summary_table,
@@ -175,8 +176,8 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     lists = [read_verdicts(path, run, reader.frames) for path in paths]
     verdicts = merge_verdicts(lists)
     all_verdicts = list(itertools.chain.from_iterable(lists))
-    dates = note_on_dates(all_verdicts)
-    notes = (dates,) if dates else ()
+    told = (note_on_dates(all_verdicts), note_on_changes(all_verdicts))
+    notes = tuple(note for note in told if note)
     tables = [summary_table(verdicts, len(reader.frames)), agreement_table(verdicts)]
     table = "\n\n".join(table for table in tables if table)
     if not options.out:

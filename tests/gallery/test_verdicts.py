@@ -19,6 +19,7 @@ from segunc.maps.verdicts import (
     Verdict,
     agreement_table,
     merge_verdicts,
+    note_on_changes,
     note_on_dates,
     read_verdicts,
     summary_table,
@@ -222,3 +223,16 @@ def test_what_needs_labels_is_refused_with_verdicts(
 def test_verdicts_need_their_maps(judged: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="`verdicts` needs the maps"):
         segunc.evaluate(verdicts=[judged], out=tmp_path / "judged.json")
+
+
+def of_reviewer(name: str, frame: str, verdict: str, time: str = "") -> Verdict:
+    return Verdict(frame, verdict, time=time, reviewer=name)
+
+
+def test_verdicts_that_replaced_earlier_ones_are_counted() -> None:
+    first = [of_reviewer("Ana", "a", "missed", "1"), of_reviewer("Ana", "d", "unsure")]
+    again = [of_reviewer("Ana", "a", "unsure", "2"), of_reviewer("Ana", "d", "unsure")]
+    other = [of_reviewer("Ben", "a", "true-alarm", "1")]
+    assert note_on_changes([*first, *other]) == ""
+    note = note_on_changes([*first, *again, *other])
+    assert note.startswith("1 verdict has replaced an earlier one of the same reviewer")
