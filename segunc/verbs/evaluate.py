@@ -591,13 +591,12 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
 
 def _notes_on_verdicts(lists: Sequence[Sequence[Verdict]], judged: int, frames: int) -> list[str]:
     """Return what a user should know of verdicts on so many of so many frames."""
-    notes = []
+    notes: list[str] = []
     every_verdict: list[Verdict] = []
     for verdicts in lists:
         every_verdict += verdicts
-    for note in (note_on_dates(every_verdict), note_on_changes(every_verdict)):
-        if note:
-            notes.append(note)
+    told = (note_on_dates(every_verdict), note_on_changes(every_verdict))
+    notes += [note for note in told if note]
     if judged < frames:
         notes.append(
             f"{judged} of {frames} frames were judged; the numbers hold for all only where "
