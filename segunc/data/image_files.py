@@ -59,6 +59,6 @@ def images_ending_in(folder: Path, ending: str, described: str) -> list[Path]:
     if files:
         return files
     if folder.is_dir():
-        kind = f"image named *{ending}.png, *{ending}.jpg, ..." if ending else "image"
+        kind = f"image whose name ends in '{ending}'" if ending else "image"
         raise InputError(f"folder {folder} holds no {kind}", hint=described)
     raise InputError(f"folder {folder} does not exist", hint=described)

@@ -354,7 +354,7 @@ def _files_of(root: Path, pattern: str, ending: str, described: str) -> list[Pat
     for folder in folders:
         files += [path for path in image_files(folder) if path.stem.endswith(ending)]
     if not files:
-        kind = f"image named *{ending}.png, *{ending}.jpg, ..." if ending else "image"
+        kind = f"image whose name ends in '{ending}'" if ending else "image"
         raise InputError(f"folders {root / pattern} hold no {kind}", hint=described)
     return files
 

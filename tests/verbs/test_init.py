@@ -521,7 +521,7 @@ def test_a_threshold_on_training_frames_names_their_weights(made: Made, tmp_path
     risk = "--control errors-kept --level 0.9 --score entropy --split train"
     words = ("--maps", out, "--config", made.config, "--out", tmp_path / "threshold.json")
     done = succeed("threshold", risk, *words)
-    assert "split train of the data set folder, on which the model got its weights;" in done.stdout
+    assert "split train of the data set folder, on which the model got its weights" in done.stdout
 
 
 def test_a_threshold_of_labels_in_a_folder_says_nothing_of_what_is_not_known(
