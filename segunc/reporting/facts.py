@@ -153,9 +153,8 @@ def _other_labels(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for number, first in enumerate(results):
         for second in results[:number]:
-            if first.replicates is None or second.replicates is None:
-                continue
-            if first.replicates.units != second.replicates.units:
+            names = _frame_names(first)
+            if names is None or names != _frame_names(second):
                 continue
             for kind in ("class_labels", "anomaly_labels"):
                 hashes = {run.content["counts"].get(kind) for run in (first, second)}
@@ -163,6 +162,13 @@ def _other_labels(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
                     pairs.append((second.name, first.name))
                     break
     return pairs
+
+
+def _frame_names(run: EvaluationResult) -> Sequence[str] | None:
+    """Return the names of the frames of a result; None where it does not record them."""
+    if run.replicates is None or run.content.get("bootstrap", {}).get("unit") != "frame":
+        return None
+    return run.replicates.units
 
 
 def _settings_words(run: Row) -> dict[str, str]:
@@ -325,8 +331,9 @@ def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
     frames = _Frames()
     named: list[tuple[Sequence[str], str]] = []
     for run, result in zip(inputs.results, results, strict=True):
-        if run.replicates and run.content.get("bootstrap", {}).get("unit") == "frame":
-            named.append((run.replicates.units, result["role"]))
+        names = _frame_names(run)
+        if names is not None:
+            named.append((names, result["role"]))
     # Those with the longest paths first: others are found among them.
     named.sort(key=lambda group: -max(name.count("/") for name in group[0]))
     for names, role in named:

@@ -5,7 +5,7 @@ remainder by d: a phase. So it is a convolution without dilation of each phase, 
 side by side after one copy. It sums the same products; only their order may be another.
 
 On a CPU, oneDNN's kernel for depthwise convolutions takes small dilations alone. Its fallback for
-others is 2 to 13 times slower (``docs/benchmarks.md``). DeepLabV3+ has three such layers.
+others is 1.3 to 12 times slower (``docs/benchmarks.md``). DeepLabV3+ has three such layers.
 """
 
 from __future__ import annotations

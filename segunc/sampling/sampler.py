@@ -82,7 +82,7 @@ CHUNK_PIXELS = 1 << 19
 gets slower.
 """
 AMX_CHUNK_PIXELS = 1 << 21
-"""The same where AMX multiplies bfloat16: four frames of 512 x 1024 at once took about .7 of the
+"""The same where AMX multiplies bfloat16: four frames of 512 x 1024 at once took about .8 of the
 time of one at a time (docs/benchmarks.md).
 """
 ACTIVATION_BYTES = 512

@@ -522,7 +522,8 @@ def _warn_of_frames(job: Job, folder: Path) -> None:
     threshold was not calibrated on.
     """
     manifest = read_manifest(folder) or {}
-    records = FrameRecords(folder, all_shards(manifest))
+    # Another process may be writing the lines of another shard.
+    records = FrameRecords(folder, [job.shard])
     if job.overlay:
         check_promises(job.flag, manifest["run"], sizes_of(records))
     if "features" in job.model.attachments:

@@ -726,6 +726,27 @@ def test_predict_draws_the_threshold(predicted: Job, tmp_path: Path) -> None:
     assert shown.frames == 4
 
 
+def test_predict_notes_frames_of_another_size(predicted: Job, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    calibrate_predicted(predicted, out)
+    content = json.loads(out.read_text())
+    del content["record_sha256"]
+    content["sizes"] = ["960x540"]
+    out.write_text(json.dumps(content))
+    with pytest.warns(NoteWarning, match="was calibrated on frames of 960x540 pixels"):
+        segunc.predict(
+            predicted.abnn,
+            predicted.frames,
+            out=tmp_path / "m",
+            scores=["entropy"],
+            overlay=True,
+            flag=[str(out)],
+            draws=4,
+            precision="float32",
+            device="cpu",
+        )
+
+
 def test_overlays_draw_the_score_of_the_threshold() -> None:
     scores = ["msp", "entropy", "epistemic", "anomaly"]
     assert _overlay_score(scores, {}) == "anomaly"

@@ -122,10 +122,12 @@ def test_calibration_frames_of_equal_names_that_are_others_are_counted() -> None
     assert found["frames"][CALIBRATION] == 2
 
 
-def result_with(name: str, labels: str | None, *units: str) -> Any:
-    counts = {} if labels is None else {"anomaly_labels": labels}
-    replicates = SimpleNamespace(units=units)
-    return SimpleNamespace(name=name, content={"counts": counts}, replicates=replicates)
+def result_with(name: str, labels: str | None, *units: str, unit: str = "frame") -> Any:
+    content = {
+        "counts": {} if labels is None else {"anomaly_labels": labels},
+        "bootstrap": {"unit": unit},
+    }
+    return SimpleNamespace(name=name, content=content, replicates=SimpleNamespace(units=units))
 
 
 def test_results_of_the_same_frames_with_other_labels_are_named() -> None:
@@ -135,6 +137,10 @@ def test_results_of_the_same_frames_with_other_labels_are_named() -> None:
     same = result_with("same", "a", "1", "2")
     other_frames = result_with("frames", "b", "3")
     earlier = result_with("earlier", None, "1", "2")
+    # Of two drives, some frames of each: their names are not recorded.
+    some = result_with("some", "a", "monday", unit="folder")
+    others = result_with("others", "b", "monday", unit="folder")
+    assert _other_labels([some, others]) == []
     assert _other_labels([first, same, other_frames, earlier]) == []
 
 
