@@ -29,6 +29,7 @@ from segunc.core.errors import InputError, NotFiniteError, is_out_of_memory, one
 from segunc.networks.copies import check_copyable
 from segunc.networks.network import SegmentationNetwork
 from segunc.sampling.branches import IDENTITY, Branch
+from segunc.sampling.deferred import DeferredAffines
 from segunc.sampling.dependence import DependenceWatch
 from segunc.sampling.layouts import ArrangedWeights, ChannelsLast, is_served
 from segunc.sampling.shortcuts import (
@@ -91,8 +92,10 @@ class Engine:
         self._endings: dict[tuple[int, ...], Ending | None] = {}
         # Shapes of images whose values the network's code reads.
         self.branching: set[tuple[int, ...]] = set()
-        # Shapes of images for which code runs that function modes do not see.
+        # Shapes of images for which a pass was watched, by whether code runs that function modes
+        # do not see.
         self.unfollowed: set[tuple[int, ...]] = set()
+        self.followed: set[tuple[int, ...]] = set()
         self.unsharable = False  # whether a pass that shares has failed
         if precision == "bfloat16":
             try:
@@ -169,7 +172,9 @@ class Engine:
             self.branching.add(shape)
             if drawn:
                 self.say(BRANCHING_NOTE)
-        if dependence.unseen:
+        if not dependence.unseen:
+            self.followed.add(shape)
+        else:
             self.unfollowed.add(shape)
             if self.shares:
                 self.say(
@@ -228,7 +233,7 @@ class Engine:
                 modes.enter_context(self.layout.active(draws))
             if watch is None and self._may_arrange():
                 # Below the modes that follow, which see the network's own calls.
-                modes.enter_context(ChannelsLast(self._weights))
+                modes.enter_context(ChannelsLast(self._weights, self._deferred(images)))
             if prefix is not None:
                 modes.enter_context(self._marked_own_tensors())
                 modes.enter_context(SharePrefix(prefix, count, stop_at))
@@ -249,6 +254,12 @@ class Engine:
     def _may_arrange(self) -> bool:
         """Return whether a pass that begins now may run under :class:`ChannelsLast`."""
         return self.arranges and not self._autocast and is_served(self.device)
+
+    def _deferred(self, images: Tensor) -> DeferredAffines | None:
+        """Return the means by which affines may wait in a pass of images of this shape: None where
+        code runs, or may run, that function modes do not see.
+        """
+        return DeferredAffines() if tuple(images.shape) in self.followed else None
 
     @contextmanager
     def as_written(self) -> Iterator[None]:
@@ -748,6 +759,7 @@ class Pass:
             arranges = engine.arranges
             engine = Engine(engine.network, "float32")
             engine.arranges = arranges
+            engine.followed = self.engine.followed
             ending = None
             prefix = None if self.prefix is None else Prefix()
             logits, _ = engine.logits(self.images, draws, ending, prefix)

@@ -5,7 +5,9 @@ Convolutions of a CPU are fastest where the channels of a pixel lie side by side
 order from layer to layer, but cannot tell the order of a map of one pixel, and takes the other one
 for all that follows. oneDNN rearranges the weights of a convolution in each call, unless they come
 as it wants them. Depthwise convolutions with a wide dilation are computed by their phases
-(:mod:`segunc.sampling.phases`). All are found by the calls of a pass, not by the names of networks.
+(:mod:`segunc.sampling.phases`), and drawn affines together with what follows them
+(:mod:`segunc.sampling.deferred`). All are found by the calls of a pass, not by the names of
+networks.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
 
+from segunc.sampling.deferred import DeferredAffines
 from segunc.sampling.phases import phases_of
 
 _JOINS = (torch.cat, torch.concat, torch.concatenate)
@@ -77,11 +80,18 @@ class ChannelsLast(TorchFunctionMode):
 
     Args:
         weights: of the network, arranged.
+        affines: what may wait for the function that follows it; None lets nothing wait.
     """
 
-    def __init__(self, weights: ArrangedWeights) -> None:
+    def __init__(self, weights: ArrangedWeights, affines: DeferredAffines | None = None) -> None:
         super().__init__()
         self._weights = weights
+        self._affines = affines
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        if self._affines is not None:
+            self._affines.settle()
 
     def __torch_function__(
         self,
@@ -91,6 +101,10 @@ class ChannelsLast(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if self._affines is not None:
+            result = self._affines.call(func, args, kwargs)
+            if result is not None:
+                return result
         if func is F.conv2d and not kwargs:
             return self._convolve(args)
         if args and func is F.interpolate:

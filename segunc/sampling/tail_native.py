@@ -1,48 +1,21 @@
-"""The compiled tail on a CPU: built with the machine's C++ compiler at first use, kept on disk,
-called without the GIL.
-"""
+"""The compiled tail on a CPU (:mod:`segunc.sampling.native`)."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import math
-import os
-import platform
-import shutil
-import stat
-import subprocess
-import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from segunc.core.files import own_folder, read_bytes, user_folder, write_atomically
+from segunc.sampling.native import compiled, in_threads
 from segunc.sampling.shortcuts import Upsampling
 from segunc.uncertainty import per_ln
 
 SOURCE = Path(__file__).with_name("tail_native.cpp")
-FLAGS = (
-    "-O3",
-    "-std=c++17",
-    "-shared",
-    "-fPIC",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-signed-zeros",
-)
-TUNINGS = (
-    ("-march=native", "-mprefer-vector-width=512"),
-    ("-march=native",),
-    ("-mcpu=native",),
-    (),
-)
-"""Tried in this order: not every compiler knows every option."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +79,7 @@ class NativeTail:
                 *targets,
             )
 
-        _in_threads(add_rows, height)
+        in_threads(add_rows, height)
 
     def finish(
         self, probabilities: Tensor, entropy: Tensor, draws: int
@@ -127,78 +100,23 @@ class NativeTail:
         def finish_rows(first: int, last: int) -> None:
             finish(*sums, *sizes, first * width, last * width, *targets)
 
-        _in_threads(finish_rows, height)
+        in_threads(finish_rows, height)
         return prediction, total, expected
 
 
 @functools.cache
 def native_tail() -> NativeTail:
-    """Return the compiled tail of this machine, built once for each version of its source, compiler
-    and kind of CPU.
-    """
-    compiler = _compiler()
-    if compiler is None:
-        return NativeTail(None, "no C++ compiler was found")
-    try:
-        key = _build_key(compiler)
-        cache = user_folder("XDG_CACHE_HOME", ".cache")
-        if cache is not None and own_folder(cache) and os.access(cache, os.W_OK):
-            path = cache / f"tail-{key}.so"
-            if not _is_own(path):
-                _build(compiler, path)
-            return NativeTail(_load(path))
-        with tempfile.TemporaryDirectory(prefix="segunc-") as folder:  # for this process alone
-            path = Path(folder) / "tail.so"
-            _build(compiler, path)
-            note = (
-                f"{cache or 'a missing home'} is not this user's own alone (0700): the compiled "
-                "tail is built anew in every run"
-            )
-            return NativeTail(_load(path), note)
-    except (OSError, subprocess.SubprocessError) as error:
-        detail = getattr(error, "stderr", None) or str(error)
-        return NativeTail(None, f"{compiler} cannot build it ({detail.strip().splitlines()[0]})")
+    """Return the compiled tail of this machine."""
+    library = compiled(SOURCE)
+    if library.functions is not None:
+        _declare(library.functions)
+    return NativeTail(library.functions, library.reason)
 
 
-def _compiler() -> str | None:
-    """Return the C++ compiler that ``CXX`` names, else the first one that is installed."""
-    named = os.environ.get("CXX")
-    if named:
-        return named
-    for command in ("c++", "g++", "clang++"):
-        if shutil.which(command):
-            return command
-    return None
-
-
-def _build_key(compiler: str) -> str:
-    """Return a short hash of all that decides the library."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
-    parts = [SOURCE.read_text("utf-8"), version.stdout, *FLAGS, _cpu()]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _build(compiler: str, path: Path) -> None:
-    for tuning in TUNINGS:
-        # Built in another folder and renamed: two processes may build at once, and a killed one
-        # leaves nothing half finished.
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / path.name
-            command = [compiler, *FLAGS, *tuning, str(SOURCE), "-o", str(made)]
-            try:
-                subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-            except subprocess.CalledProcessError:
-                if not tuning:
-                    raise
-                continue
-            write_atomically(path, read_bytes(made))
-            return
-
-
-def _load(path: Path) -> ctypes.CDLL:
+def _declare(library: ctypes.CDLL) -> None:
+    """Say which arguments the functions take."""
     pointer = ctypes.c_void_p
     number = ctypes.c_int64
-    library = ctypes.CDLL(str(path))
     library.segunc_add_draws.argtypes = [
         pointer,  # logits, whether they are bfloat16, and their strides
         ctypes.c_int32,
@@ -223,43 +141,3 @@ def _load(path: Path) -> ctypes.CDLL:
         pointer,
         pointer,
     ]
-    return library
-
-
-def _is_own(path: Path) -> bool:
-    """Return whether a library is there that only this user can have written; any other is built
-    anew.
-    """
-    if not os.path.lexists(path):
-        return False
-    status = path.lstat()
-    is_regular = stat.S_ISREG(status.st_mode)
-    others_may_write = bool(status.st_mode & 0o022)
-    return is_regular and status.st_uid == os.getuid() and not others_may_write
-
-
-def _cpu() -> str:
-    """Return what decides the instructions of this CPU."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor() + platform.machine()
-    kept = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(kept)))
-
-
-def _in_threads(rows: Callable[[int, int], None], height: int) -> None:
-    """Call ``rows(first, last)`` for pieces of 0..height; what a row gives does not depend on the
-    pieces.
-    """
-    threads = torch.get_num_threads()
-    if threads == 1:
-        rows(0, height)
-        return
-    # Finer than there are threads, so that a core that is busy elsewhere does not hold up the
-    # others.
-    step = max(1, math.ceil(height / (threads * 4)))
-    starts = range(0, height, step)
-    ends = [min(start + step, height) for start in starts]
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(rows, starts, ends))  # raises what a thread raised

@@ -295,8 +295,8 @@ ALLOWED = {
     "networks/weights.py safe_open": CHECKED,
     "verbs/init.py (resources.files('segunc.verbs') / name).read_text": OWN,
     "networks/weights.py torch.load": FROM_BYTES,
-    "sampling/tail_native.py Path('/proc/cpuinfo').read_text": "the kernel's",
-    "sampling/tail_native.py SOURCE.read_text": OWN,
+    "sampling/native.py Path('/proc/cpuinfo').read_text": "the kernel's",
+    "sampling/native.py source.read_text": OWN,
 }
 
 

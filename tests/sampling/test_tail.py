@@ -18,7 +18,6 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from segunc.core.device import threads
-from segunc.sampling import tail_native
 from segunc.sampling.shortcuts import Upsampling
 from segunc.sampling.tail import (
     NATIVE_BASE,
@@ -584,10 +583,10 @@ class Cache:
         self.folder.parent.chmod(0o700)
         parent.chmod(0o700)
         monkeypatch.setenv("XDG_CACHE_HOME", str(self.folder.parent))
-        monkeypatch.setattr(tail_native, "_build", self.build)
-        monkeypatch.setattr(tail_native, "_load", self.load)
+        monkeypatch.setattr("segunc.sampling.native._build", self.build)
+        monkeypatch.setattr("segunc.sampling.native._load", self.load)
 
-    def build(self, compiler: str, path: Path) -> None:
+    def build(self, compiler: str, source: Path, path: Path) -> None:
         self.built.append(path)
         path.unlink(missing_ok=True)
         path.write_text("ours")

@@ -91,6 +91,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built: tuple[Path,
     assert commit == git("rev-parse", "HEAD").strip()
     assert {
         "segunc/py.typed",
+        "segunc/sampling/affine_native.cpp",
         "segunc/sampling/tail_native.cpp",
         "segunc/verbs/demo_train.yaml",
     } < names

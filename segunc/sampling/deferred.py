@@ -1,0 +1,204 @@
+"""Drawn affines of a pass on a CPU, computed together with what follows them.
+
+A drawn affine, the addition of a residual and a ReLU are three passes over memory, where a compiler
+makes one. Here an affine waits for the next function that the network calls. If that is an addition
+or a clamp in the place of its result, they are computed together; before any other function the
+affine is computed alone. Nothing can read the result while it waits, because every function of
+torch comes by here first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from segunc.sampling.native import compiled, in_threads
+
+SOURCE = Path(__file__).with_name("affine_native.cpp")
+_ADDITIONS = (Tensor.add_, Tensor.__iadd__)
+_RELUS_IN_PLACE = (torch.relu_, Tensor.relu_)
+_TYPES = (torch.bfloat16, torch.float32)
+
+
+@functools.cache
+def native_affine() -> Any | None:
+    """Return the compiled function of this machine; None where there is no compiler."""
+    functions = compiled(SOURCE).functions
+    if functions is None:
+        return None
+    pointer = ctypes.c_void_p
+    number = ctypes.c_int64
+    affine = functions.segunc_affine
+    affine.argtypes = [
+        *[pointer] * 5,  # feature maps, scale, shift, addend and result
+        ctypes.c_int32,  # whether they are bfloat16
+        *[number] * 3,  # channels, pixels of an image, and the stride of scale and shift
+        ctypes.c_int32,  # whether there is a clamp, and its bounds
+        ctypes.c_float,
+        ctypes.c_float,
+        *[number] * 2,  # first and last pixel
+    ]
+    affine.restype = None
+    return affine
+
+
+@dataclass(frozen=True)
+class WaitingAffine:
+    """An affine whose result has its memory, but not its numbers yet.
+
+    Attributes:
+        maps: ``[n, C, H, W]``, channels last.
+        scale: ``[n, C, 1, 1]`` or ``[1, C, 1, 1]``.
+        shift: likewise.
+        result: like ``maps``.
+        addend: what is added to the affine, like ``maps``; None for nothing.
+    """
+
+    maps: Tensor
+    scale: Tensor
+    shift: Tensor
+    result: Tensor
+    addend: Tensor | None = None
+
+    def compute(self, bounds: tuple[float, float] | None = None) -> Tensor:
+        """Return the result with its numbers, clamped to bounds if there are any."""
+        affine: Any = native_affine()
+        images, channels, height, width = self.maps.shape
+        low, high = bounds or (0.0, 0.0)
+        tensors = (self.maps, self.scale, self.shift, self.addend, self.result)
+        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+
+        def compute_pixels(first: int, last: int) -> None:
+            affine(
+                *addresses,
+                self.maps.dtype == torch.bfloat16,
+                channels,
+                height * width,
+                channels if len(self.scale) > 1 else 0,
+                bounds is not None,
+                low,
+                high,
+                first,
+                last,
+            )
+
+        in_threads(compute_pixels, images * height * width)
+        return self.result
+
+
+class DeferredAffines:
+    """The affines of a pass, of which one may wait. :meth:`call` must get every function of torch
+    that the pass calls, and :meth:`settle` its end.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: WaitingAffine | None = None
+
+    def call(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Tensor | None:
+        """Return the result of a function that is joined to an affine, or is one that may wait;
+        None where the caller shall call it.
+        """
+        if self._waiting is not None:
+            joined = self._joined(self._waiting, func, args, kwargs)
+            if joined is not None:
+                return joined
+            self.settle()
+        if func is torch.addcmul and not kwargs:
+            self._waiting = _waiting_affine(*args)
+        return None if self._waiting is None else self._waiting.result
+
+    def settle(self) -> None:
+        """Compute the affine that waits, if there is one."""
+        waiting = self._waiting
+        self._waiting = None
+        if waiting is not None:
+            waiting.compute()
+
+    def _joined(
+        self,
+        waiting: WaitingAffine,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+    ) -> Tensor | None:
+        """Return the result of a function in the place of the waiting one's; None where it is no
+        such function.
+        """
+        result = waiting.result
+        is_about_result = bool(args) and args[0] is result
+        if not is_about_result:
+            return None
+        bounds = _bounds_in_place(func, kwargs, result.dtype)
+        if bounds is not None:
+            self._waiting = None
+            return waiting.compute(bounds)
+        addable = func in _ADDITIONS and len(args) == 2 and not kwargs
+        if addable and waiting.addend is None and _is_like(args[1], result):
+            self._waiting = replace(waiting, addend=args[1])
+            return result
+        return None
+
+
+def _waiting_affine(shift: Any, maps: Any, scale: Any) -> WaitingAffine | None:
+    """Return ``shift + maps * scale`` as an affine that may wait; None for any other operands."""
+    if not isinstance(maps, Tensor) or maps.ndim != 4 or maps.numel() == 0:
+        return None
+    served = maps.dtype in _TYPES and maps.device.type == "cpu"
+    if not served or not _is_channels_last(maps):
+        return None
+    images, channels = maps.shape[:2]
+    for values in (shift, scale):
+        if values.shape[1:] != (channels, 1, 1) or len(values) not in (1, images):
+            return None
+        if values.dtype != maps.dtype or not values.is_contiguous():
+            return None
+    if len(shift) != len(scale) or native_affine() is None:
+        return None
+    result = torch.empty_like(maps, memory_format=torch.channels_last)
+    return WaitingAffine(maps, scale, shift, result)
+
+
+def _bounds_in_place(
+    func: Callable[..., Any], kwargs: dict[str, Any], dtype: torch.dtype
+) -> tuple[float, float] | None:
+    """Return the bounds, of this type, of a clamp that is computed in place; None for any other
+    function.
+    """
+    if func in _RELUS_IN_PLACE:
+        return 0.0, float("inf")
+    if not kwargs.get("inplace", False):
+        return None
+    if func is F.relu:
+        return 0.0, float("inf")
+    if func is F.relu6:
+        return 0.0, 6.0
+    if func is F.hardtanh:
+        low, high = torch.tensor([kwargs["min_val"], kwargs["max_val"]], dtype=dtype).tolist()
+        return (low, high) if low <= high else None
+    return None
+
+
+def _is_like(other: Any, maps: Tensor) -> bool:
+    """Return whether something is a feature map of the same form, and not the same one."""
+    if not isinstance(other, Tensor) or other is maps:
+        return False
+    if other.shape != maps.shape or other.dtype != maps.dtype or other.device != maps.device:
+        return False
+    return _is_channels_last(other)
+
+
+def _is_channels_last(maps: Tensor) -> bool:
+    """Return whether feature maps are channels last and not both at once, as those of one channel
+    or one pixel are: torch may return these in either order.
+    """
+    return maps.is_contiguous(memory_format=torch.channels_last) and not maps.is_contiguous()
