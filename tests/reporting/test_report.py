@@ -271,19 +271,36 @@ def test_a_bare_threshold_achieves_no_promise(
     out = report_on_threshold(predicted, path, tmp_path / CLEAN)
     assert report_of(out)["thresholds"][0]["achieved"] == []
     page = html.unescape(page_of(out))
-    assert "no result was made with t.json (entropy >= .400)." in page
-    assert "test was made with a bare value: entropy >= .400." in page
+    assert "no result was made with t.json (entropy >= 0.4)." in page
+    assert "test was made with a bare value: entropy >= 0.4." in page
+
+
+def test_a_report_says_that_a_threshold_was_calibrated_on_frames_of_another_size(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    content = json.loads((results / CLEAN).read_text())
+    path = write_threshold(tmp_path / "t.json", content["run"], sizes=["960x540"])
+    del content["record_sha256"]  # of a later edit
+    flagged = content["flagged"]["entropy"]
+    promised = json.loads(path.read_text())
+    flagged |= {"promise": promised["promise"], "threshold": promised["value"]}
+    (size,) = flagged["sizes"]
+    (tmp_path / CLEAN).write_text(json.dumps(content))
+    out = report_on_threshold(predicted, path, tmp_path / CLEAN)
+    words = f"t.json was calibrated on frames of 960x540 pixels, and these have {size}"
+    assert words in line_of(report_of(out), "Operating point")["text"]
+    assert html.unescape(page_of(out)).count(f"Note: {words}") == 1
 
 
 def test_a_result_of_another_threshold_is_named_with_that_threshold(
     predicted: Job, results: Path, tmp_path: Path
 ) -> None:
     run = json.loads((results / CLEAN).read_text())["run"]
-    path = write_threshold(tmp_path / "other.json", run, value=0.31)
+    path = write_threshold(tmp_path / "other.json", run, value=0.31234)
     out = report_on_threshold(predicted, path, results / CLEAN)
     text = line_of(report_of(out), "Operating point")["text"]
-    assert "no result was made with other.json (entropy >= .310)." in text
-    made_with = "entropy >= .400, for flagged-pixels of at most .200."
+    assert "no result was made with other.json (entropy >= 0.31234)." in text
+    made_with = "entropy >= 0.4, for flagged-pixels of at most .200."
     assert f"test was made with another threshold: {made_with}" in text
     assert "To measure it: segunc evaluate --maps MAPS --anomaly-labels MASKS --flag" in text
 
