@@ -368,7 +368,7 @@ def latency(results: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"posterior_sha256": "0" * 64}, "is of another model than that in"),
+        ({"posterior_sha256": "0" * 64}, "is of another model than the model in"),
         ({"p95": 0.2}, "the percentiles [0.25, 0.2, 0.75] are not rising numbers of seconds"),
         ({"p50": "fast"}, "are not rising numbers of seconds"),
         ({"version": 2}, "is not a latency of segunc in version 1"),
@@ -474,12 +474,12 @@ Edit = Callable[[dict[str, Any]], Any]
         (
             CLEAN,
             lambda c: c["run"].update(base_sha256="0" * 64),
-            "is of another model than that in",
+            "is of another model than the model in",
         ),
         (
             CLEAN,
             lambda c: c["run"].update(posterior_sha256=None),
-            "is of another model than that in",
+            "is of another model than the model in",
         ),
         (CLEAN, lambda c: c["run"].update(segunc="0.0.9"), "was made by segunc 0.0.9, not by"),
         (CLEAN, lambda c: c["run"].pop("segunc"), "was made by another tool"),
@@ -492,7 +492,7 @@ Edit = Callable[[dict[str, Any]], Any]
         (
             "threshold.json",
             lambda c: c.update(model="0" * 64),
-            "threshold.json is of another model than that in",
+            "threshold.json is of another model than the model in",
         ),
         (
             "threshold.json",
@@ -503,22 +503,22 @@ Edit = Callable[[dict[str, Any]], Any]
         (
             CLEAN,
             lambda c: c["run"].update(features_sha256="0" * 64),
-            "was made with another bank of features than that in",
+            "was made with another bank of features than the model in",
         ),
         (
             CLEAN,
             lambda c: c["run"].update(calibrator_sha256="0" * 64),
-            "was made with another calibration of the probabilities than that in",
+            "was made with another calibration of the probabilities than the model in",
         ),
         (
             CLEAN,
             lambda c: c["run"].update(temperature=2.0),
-            "was made with another calibration of the probabilities than that in",
+            "was made with another calibration of the probabilities than the model in",
         ),
         (
             "threshold.json",
             lambda c: c["settings"].update(anomaly="0" * 64),
-            "threshold.json was made with another sum of scores (anomaly) than that in",
+            "threshold.json was made with another sum of scores (anomaly) than the model in",
         ),
     ],
 )
