@@ -30,16 +30,33 @@ CLASS_COLOURS = (
     (86, 180, 233),
     (213, 94, 0),
     (240, 228, 66),
-    # Tol's muted colours.
+    # Tol's muted colours, without those near the ones above.
     (51, 34, 136),
     (136, 34, 85),
     (17, 119, 51),
     (153, 153, 51),
-    (136, 204, 238),
     (170, 68, 153),
     (221, 204, 119),
+    # Of Green-Armytage's colour alphabet (2010), each time the one farthest from all before.
+    (116, 10, 255),
+    (43, 206, 72),
+    (94, 241, 242),
+    (255, 0, 16),
+    (148, 255, 181),
+    (153, 0, 0),
+    (240, 163, 255),
+    (157, 204, 0),
+    (0, 117, 220),
+    (66, 102, 0),
+    (255, 168, 187),
+    (255, 255, 0),
+    (194, 0, 136),
+    (76, 0, 92),
+    (153, 63, 0),
 )
-"""Colours that colour-blind readers tell apart; none is grey, since grey pixels may be ids."""
+"""Colours that readers tell apart, the first 13 also colour-blind ones; none is grey, since grey
+pixels may be ids.
+"""
 
 
 @dataclass(frozen=True)
@@ -216,9 +233,3 @@ def class_table(ids: Iterable[int], palette: Sequence[tuple[int, int, int]]) -> 
     for number in ids:
         table[number] = colour_of_class(int(number), palette)
     return table
-
-
-def distant_colour(index: int) -> list[int]:
-    """Return a colour that lies far from those of the neighbouring indices."""
-    colour: list[int] = colour_table()[97 * index % 256].tolist()
-    return colour

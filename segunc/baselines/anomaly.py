@@ -18,7 +18,13 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from segunc.baselines.features import PACKAGED, attach_packaged_bank, is_packaged_alone
-from segunc.baselines.fitted import SeenFrame, frames_as_seen, frames_compared, frames_of
+from segunc.baselines.fitted import (
+    FoldProgress,
+    SeenFrame,
+    frames_as_seen,
+    frames_compared,
+    frames_of,
+)
 from segunc.baselines.packaged_bank import PackagedBank
 from segunc.baselines.part_choice import (
     KNN,
@@ -306,11 +312,11 @@ def known_pixels(
     model = run.model
     settings = run.settings
     generator = torch.Generator().manual_seed(settings.seed)
-    classes = model.network.description.classes
-    drivable = [classes.index(name) for name in settings.drivable]
+    drivable = [model.network.description.classes.index(name) for name in settings.drivable]
     values = []
     if few is None:
         few = FewFrames(frames_of(run).folds(), settings.frames)
+    progress = FoldProgress(run, few.folds, "val", few.of_each)
     for fold in few.folds:
         sampler = Sampler(
             model.network,
@@ -319,7 +325,7 @@ def known_pixels(
             scores=parts,
             fitted=model.fitted(parts, frames_compared(model, fold)),
         )
-        for frame in frames_as_seen(run, fold, "val", few.of_each):
+        for frame in frames_as_seen(run, fold, "val", few.of_each, progress=progress):
             _check_new(model, fold, frame)
             sampled = sampler(frame.image, whole=[frame.original])
             labelled = torch.from_numpy(frame.labels < UNKNOWN)

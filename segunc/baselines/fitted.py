@@ -67,12 +67,40 @@ class SeenFrame(NamedTuple):
     original_labels: Labels  # train ids uint8 [H, W], 255 ignored
 
 
+class FoldProgress:
+    """Show how far a fit is over the frames of all folds, as one count.
+
+    Args:
+        run: the fit.
+        folds: each a :class:`segunc.training.fit_data.FitData`.
+        split: of each fold.
+        limit: most frames of a fold; 0 takes all.
+    """
+
+    def __init__(self, run: FitRun[Any], folds: Sequence[Any], split: str, limit: int) -> None:
+        self._console = ConsoleProgress(label=run.method, quiet=run.quiet)
+        self._done = 0
+        self._total = 0
+        for fold in folds:
+            self._total += len(spaced(len(fold.dataset(split)), limit))
+
+    def follow(self, indices: Sequence[int]) -> Iterator[int]:
+        """Yield the indices of the frames of one fold, and count them."""
+        for index in indices:
+            yield index
+            self._done += 1
+            self._console.count(self._done, self._total)
+        if self._done == self._total:
+            self._console.flush()
+
+
 def frames_as_seen(
     run: FitRun[Any],
     data: Any,
     split: str,
     limit: int,
     corruptions: Sequence[Corruption] = (),
+    progress: FoldProgress | None = None,
 ) -> Iterator[SeenFrame]:
     """Yield at most ``limit`` (0: all) evenly spaced frames of a split, each clean and then under
     each of the corruptions.
@@ -83,9 +111,10 @@ def frames_as_seen(
         split: of the data.
         limit: most frames; 0 takes all.
         corruptions: under which each frame is shown, too.
+        progress: over the frames of all folds; None if the data is the only one.
     """
     indices = spaced(len(data.dataset(split)), limit)
-    yield from chosen_as_seen(run, data, split, indices, corruptions)
+    yield from chosen_as_seen(run, data, split, indices, corruptions, progress)
 
 
 def chosen_as_seen(
@@ -94,6 +123,7 @@ def chosen_as_seen(
     split: str,
     indices: Sequence[int],
     corruptions: Sequence[Corruption] = (),
+    progress: FoldProgress | None = None,
 ) -> Iterator[SeenFrame]:
     """Yield the frames of a split with these indices, as :func:`frames_as_seen` yields them.
 
@@ -103,12 +133,13 @@ def chosen_as_seen(
         split: of the data.
         indices: of the frames, in the order in which they are read; an index may come twice.
         corruptions: under which each frame is shown, too.
+        progress: over the frames of all folds; None if the data is the only one.
     """
     frames = data.dataset(split)
     description = run.model.network.description
     override = None if data.size is None else (data.size[0], data.size[1])
-    progress = ConsoleProgress(label=run.method, quiet=run.quiet)
-    for index in progress.follow(indices):
+    shown = progress or ConsoleProgress(label=run.method, quiet=run.quiet)
+    for index in shown.follow(indices):
         clean, original_labels = frames.read(index)
         has_names = hasattr(frames, "samples")
         name = frames.samples[index].name if has_names else content_name(clean)

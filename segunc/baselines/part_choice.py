@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from segunc.baselines.fitted import (
+    FoldProgress,
     SeenFrame,
     as_8_bits,
     frames_as_seen,
@@ -154,10 +155,11 @@ class PastedObjects:
 
         No frame is compared with features of its own sequence.
         """
+        progress = FoldProgress(self.run, few.folds, "val", few.of_each)
         for fold in few.folds:
             sources = _sources(fold)
             sampler = self._sampler(fold)
-            for frame in frames_as_seen(self.run, fold, "val", few.of_each):
+            for frame in frames_as_seen(self.run, fold, "val", few.of_each, progress=progress):
                 measured = self._measured(sampler, frame, sources)
                 if measured is not None:
                     yield measured

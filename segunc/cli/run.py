@@ -198,20 +198,21 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
 
 def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str]:
     from segunc.decisions.guarantee import RISKS
+    from segunc.maps.encoding import threshold_text
 
     threshold = result.threshold
     yield threshold.promise
     yield threshold.condition
     score = threshold.preparation.name_of(threshold.score)
     yield (
-        f"threshold: {score} >= {threshold.value:.6g}, from {threshold.units} units"
+        f"threshold: {score} >= {threshold_text(threshold.value)}, from {threshold.units} units"
         f" ({threshold.method}; {threshold.minimum_units} are the fewest)"
     )
     for control, risk in result.price.items():
         yield f"  {RISKS[control]}: {risk:.3g} on these units"
     yield f"  false regions: {result.regions:.3g} a frame, of at least {threshold.smallest} pixels"
     for group, record in threshold.groups.items():
-        value = f"{record['value']:.6g}"
+        value = threshold_text(record["value"])
         yield f"  group {group}: {score} >= {value}, from {record['units']} units"
     yield f"wrote {result.path}; give it to --flag"
 

@@ -14,6 +14,7 @@ from segunc.evaluation.map_differences import (
     PredictionDifference,
     ScoreDifference,
 )
+from segunc.maps.encoding import threshold_text
 
 NOT_A_JUDGEMENT = (
     "Without labels, these numbers say how far the maps differ, and not which are better. "
@@ -207,7 +208,7 @@ def _of_flagged(difference: MapsDifference, flagged: FlaggedDifference) -> Diffe
 def _threshold(score: str, side: FlaggedSide) -> str:
     threshold = side.threshold
     name = threshold.preparation.name_of(score)
-    words = f"{name} >= {threshold.value:g}"
+    words = f"{name} >= {threshold_text(threshold.value)}"
     return f"{words} ({threshold.source})" if threshold.source else words
 
 

@@ -368,6 +368,7 @@ class Evaluator(Gatherer):
                 if isinstance(part, Achieved):
                     part.unit(name)
         self.anomaly_frames: list[str] = []  # that were counted
+        self.sizes: set[str] = set()  # width x height of the counted frames
         self._counts = Counter[str]()
         self._label_sums = Counter[str]()  # kind of label -> sum of hashes, see _add_labels
         self.left_out: list[dict[str, str]] = []
@@ -434,6 +435,10 @@ class Evaluator(Gatherer):
             return False
         if anomaly is not None:
             self.anomaly_frames.append(frame)
+        for array in (labels, anomaly):
+            if array is not None:
+                height, width = array.shape
+                self.sizes.add(f"{width}x{height}")
         normal, anomalous, ignored = labelled.anomaly_pixels.tolist()
         labelled_size = 0 if labels is None or prediction is None else labels.size
         unlabelled = int(np.count_nonzero(labels == IGNORE)) if labelled_size else 0
@@ -541,7 +546,7 @@ class Evaluator(Gatherer):
             for counts in self.counts(parts.ConfidenceCalibration).values():
                 result["calibration"]["reliability"] = parts.reliability(counts, self.forms)
         for score, flagged in result.get("flagged", {}).items():
-            _describe_threshold(flagged, self.flag[score])
+            _describe_threshold(flagged, self.flag[score], self.sizes)
         self._count_components(result, read)
         self.place_intervals(result)
         result["counts"] = self._frame_counts()
@@ -657,10 +662,19 @@ class Evaluator(Gatherer):
         return tallies
 
 
-def _describe_threshold(flagged: dict[str, Any], threshold: Threshold) -> None:
-    """Put the threshold of a score, and what it promises, beside the numbers of its alarms."""
+def _describe_threshold(
+    flagged: dict[str, Any], threshold: Threshold, sizes: Collection[str]
+) -> None:
+    """Put the threshold of a score, and what it promises, beside the numbers of its alarms.
+
+    Args:
+        flagged: the numbers of the alarms.
+        threshold: of the score.
+        sizes: width x height of the counted frames.
+    """
     flagged["threshold"] = threshold.value
     if threshold.guarantee:
         flagged["promise"] = threshold.promise
         flagged["condition"] = threshold.guarantee.condition
         flagged["control"] = threshold.guarantee.control
+        flagged["sizes"] = sorted(sizes)

@@ -131,6 +131,7 @@ def evaluate_model(
 
     tested = evaluator.leave_out_all(names, calibrated_frames(evaluator.flag, identities))
     evaluator.count(tested, frames.read)
+    check_promises(evaluator.flag, source.run, evaluator.sizes)
     frames.depth.warn(f"data set {entry.name}")
     return evaluator.numbers(frames.read), evaluator
 

@@ -19,6 +19,7 @@ from segunc.evaluation.parts import titles
 from segunc.evaluation.patches import Patches
 from segunc.evaluation.ranked_frames import FRAME_METRICS
 from segunc.evaluation.resampling import ABOUT, Cell, numbers_below
+from segunc.maps.encoding import threshold_text
 from segunc.metrics.objects import KINDS, NO_OBJECT
 
 _AREAS = titles(parts.AREAS)
@@ -504,8 +505,16 @@ def _rows(rows: Mapping[str, Numbers], columns: Mapping[str, str]) -> list[list[
     present = {key: title for key, title in columns.items() if key in held}
     cells = [["score", *present.values()]]
     for name, numbers in rows.items():
-        cells.append([name, *(_number(numbers.get(key)) for key in present)])
+        cells.append([name, *(_number_of(key, numbers) for key in present)])
     return cells
+
+
+def _number_of(key: str, numbers: Numbers) -> str:
+    """Write one number of a row; a threshold so that a user can copy it."""
+    value = numbers.get(key)
+    if key == "threshold" and value is not None:
+        return threshold_text(value)
+    return _number(value)
 
 
 def _column(name: str, value: str, numbers: Mapping[str, float | None]) -> list[list[str]]:

@@ -46,6 +46,10 @@ MP4_IN_A_PIPE = (
     "an MP4 file whose index is at its end cannot be read from a pipe: name the file, or send "
     "MPEG-TS"
 )
+TIMES_DECIDE = (
+    "If that is not when it was taken, the times of alarms, alarms per hour and the frames that "
+    "the monitor compares are wrong"
+)
 FIRST_WAIT = 0.5  # seconds before the first attempt to connect again; each further wait doubles
 LONGEST_WAIT = 30.0
 SCAN_SECONDS = 0.2  # between two looks into a folder
@@ -144,6 +148,12 @@ class LiveSource(ABC):
         """Return what a user should know of which frames are awaited; else an empty text."""
         return ""
 
+    def clock(self) -> str:
+        """Return what a user should know of the times of frames, once the first frame came; empty
+        where the source gives a time with each frame.
+        """
+        return ""
+
 
 class Lag:
     """By how much frames come later than the fastest of the last minutes, on two clocks."""
@@ -210,6 +220,10 @@ class AvSource(LiveSource):
         self._settings = dict(settings or {})
         self._timeout = timeout
         self._real_time = real_time
+        self._clock = ""
+
+    def clock(self) -> str:
+        return self._clock
 
     def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
         lag = Lag()
@@ -217,7 +231,9 @@ class AvSource(LiveSource):
         with self._opened() as (container, stream):
             tick = float(stream.time_base or 0) or 1 / av.time_base
             # Some formats count frames, and their times are a guess that no clock follows.
-            is_timed = self.kind == "video" or not _has_no_times(container)
+            is_timed = self.kind == "video" or self._has_rate or not _has_no_times(container)
+            if self.kind != "video":
+                self._clock = self._clock_of(container, stream)
             pace = _Pace()
             for packet in self._packets(container, stream):
                 if stopped.is_set():
@@ -252,6 +268,30 @@ class AvSource(LiveSource):
                         stamp=stamp,
                         behind=lag.behind(arrived, stamp) if self.reconnects else 0.0,
                     )
+
+    @property
+    def _has_rate(self) -> bool:
+        """Whether the user states the frame rate of pictures in a pipe, which loses none."""
+        return self.kind == "pipe" and "framerate" in self._settings
+
+    def _clock_of(self, container: InputContainer, stream: VideoStream) -> str:
+        """Return what a user should know of the times of frames, see :meth:`clock`."""
+        name = container.format.name
+        if self._has_rate:
+            return ""
+        if _has_no_times(container):
+            source = "at which it came"
+        elif name.endswith("pipe") and name != "yuv4mpegpipe":  # which holds the frame rate
+            source = f"that {float(stream.average_rate or 25):g} frames a second give it"
+        else:
+            return ""
+        hint = "A container such as MPEG-TS holds times"
+        if self.kind == "pipe":
+            hint += ", and --stream-options framerate=10 states the frame rate"
+        return (
+            f"{self.shown} ({name}) holds no times of its frames, so a frame has the time "
+            f"{source}. {TIMES_DECIDE}. {hint}"
+        )
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[InputContainer, VideoStream]]:
@@ -368,6 +408,13 @@ class FolderSource(LiveSource):
                     return
                 yield from self._take(name, status)
             stopped.wait(SCAN_SECONDS)
+
+    def clock(self) -> str:
+        return (
+            f"the images of {self.shown} hold no times, so a frame has the time at which its file "
+            f"was last changed. {TIMES_DECIDE}. Copy images with their times (cp -p), or watch a "
+            "video"
+        )
 
     def awaited(self) -> str:
         if self._after is not None:

@@ -20,7 +20,7 @@ from segunc.colours import DisplayRange, colourise
 from segunc.core.files import write_file
 from segunc.data.images import Image
 from segunc.gallery.pictures import CropWindow
-from segunc.maps.encoding import encode_jpeg
+from segunc.maps.encoding import encode_jpeg, threshold_text
 from segunc.scores import SCORES, title_of
 
 STYLE = "change_page.css"
@@ -95,7 +95,7 @@ class Changes:
         scale = " and its scale of before" if "scores" in SCORES[self.score].sources else ""
         return (
             f"Measured on {part}, with {title_of(self.score, capital=False)} at "
-            f"{self.threshold:g}{scale}."
+            f"{threshold_text(self.threshold)}{scale}."
         )
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from segunc.colours import (
     PERCENTILES,
     DisplayRange,
+    colour_of_class,
     display_range,
-    distant_colour,
     range_of_ends,
     up_to_measured,
 )
@@ -115,11 +115,11 @@ def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
 
 def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list[dict[str, Any]]:
     """Return name and colour of each class id: of the manifest, else of the label map, else numbers
-    in distant colours.
+    in the colours of classes without a palette.
     """
     recorded = (reader.manifest or {}).get("classes", {})
     names: Sequence[str] = recorded.get("names", [])
-    palette: Sequence[Sequence[int]] = recorded.get("palette", [])
+    palette: Sequence[tuple[int, int, int]] = recorded.get("palette", [])
     if label_map is not None and not names:
         names = label_map.classes
         palette = label_map.palette
@@ -127,6 +127,5 @@ def class_colours(reader: MapsReader, label_map: LabelMap | None = None) -> list
         names = [f"class {index}" for index in range(255)]
     classes = []
     for index, name in enumerate(names):
-        colour = palette[index] if index < len(palette) else distant_colour(index)
-        classes.append({"name": str(name), "colour": list(colour)})
+        classes.append({"name": str(name), "colour": list(colour_of_class(index, palette))})
     return classes

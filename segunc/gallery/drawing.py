@@ -18,7 +18,7 @@ from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.decisions.flags import Threshold
 from segunc.decisions.preparation import AS_IT_IS, Prediction, Preparation
 from segunc.frames.source import format_time
-from segunc.maps.encoding import is_flagged
+from segunc.maps.encoding import is_flagged, threshold_text
 from segunc.maps.labelled import LabelSources
 from segunc.scores import scale_words, title_of
 
@@ -302,7 +302,7 @@ class Legend:
         if self.promise or self.threshold is None:
             return self.promise
         title = self.preparation.name_of(title_of(self.score, capital=False))
-        words = f"{title} >= {self.threshold:g}"
+        words = f"{title} >= {threshold_text(self.threshold)}"
         if self.preparation.margin:
             words += f", {self.preparation.margin} pixels wider"
         return f"{words} ({self.source})" if self.source else words

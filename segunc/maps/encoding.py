@@ -186,6 +186,28 @@ def is_flagged(values: npt.NDArray[np.floating], threshold: float) -> npt.NDArra
     return np.asarray(values >= np.float64(threshold))
 
 
+def threshold_text(threshold: float) -> str:
+    """Write a threshold so that the number that is written flags the pixels that it flags.
+
+    Six digits are written if they suffice, else as many as are needed.
+
+    >>> threshold_text(2.60546875)
+    '2.6054687'
+    """
+    # A calibrated value is one of a score, a float32. A number above it would not flag the pixels
+    # of this value, and one that is a quarter of a step below it reads back as the same float32.
+    just_below = threshold - abs(threshold) * 2**-26
+    for digits in range(6, 17):
+        for near in (threshold, just_below):
+            text = f"{near:.{digits}g}"
+            written = float(text)
+            with np.errstate(over="ignore"):
+                reads_back = float(np.float32(written)) == threshold
+            if written == threshold or (reads_back and written < threshold):
+                return text
+    return f"{threshold:.17g}"
+
+
 def encode_compact(stored: Array) -> Array:
     """Return the compact form of a stored score: means of 2 x 2 pixels.
 

@@ -61,7 +61,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
     results = [_result(inputs, run, trained, _plain(recorded)) for run in inputs.results]
     thresholds = []
     for name, threshold in inputs.thresholds.items():
-        achieved = _worst_first(_achieved(results, threshold))
+        achieved = _worst_first(_achieved(results, threshold, name))
         others = list(_made_with_others(results, threshold))
         made = {"file": name, "achieved": achieved, "others": others}
         thresholds.append({**asdict(threshold), **made})
@@ -551,9 +551,16 @@ def _flagged_with(result: Row, promised: GuaranteedThreshold) -> Row | None:
     return row if same and math.isclose(row["threshold"], promised.value) else None
 
 
-def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterator[Facts]:
+def _achieved(
+    results: Sequence[Facts], promised: GuaranteedThreshold, source: str
+) -> Iterator[Facts]:
     """Yield of each result that was made with a threshold, and of each risk that it bounds, the
     mean loss of the units and whether that keeps to the level.
+
+    Args:
+        results: all of the report.
+        promised: the threshold.
+        source: name of its file.
     """
     for result in results:
         row = _flagged_with(result, promised)
@@ -576,6 +583,8 @@ def _achieved(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterat
                 "kept": kept,
                 "shifted": "corruption" in result["content"]["run"],
                 "same_input": result["content"]["run"].get("calibration_input", False),
+                # Results of earlier versions do not record the sizes of their frames.
+                "size_note": promised.size_note(row.get("sizes", ()), source),
                 "flagged": row,
             }
 

@@ -143,7 +143,7 @@ class Inputs:
         self.folder = folder
         # The folder of a source is an entry of the cache, whose name says nothing to a reader.
         self.name = without_place(source) if source else folder.resolve().name
-        self.shown = self.name if source else f"that in {folder}"
+        self.shown = self.name if source else f"the model in {folder}"
         self.model = load_model(folder)
         features = self.model.attachments.get("features")
         if features is not None:

@@ -16,6 +16,7 @@ from segunc.decisions.states import STATES
 from segunc.evaluation.comparison import NULL, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
+from segunc.maps.encoding import threshold_text
 from segunc.reporting.failures import CONFIDENT_ERROR, FALSE_ALARM, MISSED
 from segunc.reporting.summary_lines import (
     agreement_sentences,
@@ -70,6 +71,7 @@ def _template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters["number"] = _number
+    environment.filters["threshold"] = threshold_text
     environment.filters["framed"] = _FRAMED.__getitem__
     environment.filters["parts"] = _parts
     environment.filters["unbroken"] = _unbroken

@@ -18,6 +18,7 @@ from segunc.decisions.states import (
 )
 from segunc.evaluation.comparison import format_cell, format_number
 from segunc.evaluation.resampling import Cell
+from segunc.maps.encoding import threshold_text
 from segunc.scores import title_of
 
 Line = dict[str, str]
@@ -190,13 +191,13 @@ def not_measured(threshold: Row) -> list[str]:
     """Return why nothing is known of a threshold on other frames than those of its calibration: no
     result was made with it, and with which ones results were made instead.
     """
-    operating_point = f"{threshold['score']} >= {format_number(threshold['value'])}"
+    operating_point = f"{threshold['score']} >= {threshold_text(threshold['value'])}"
     sentences = [
         "Not measured on other frames: no result was made with "
         f"{threshold['file']} ({operating_point})."
     ]
     for other in threshold.get("others", ()):
-        value = f"{other['score']} >= {format_number(other['value'])}"
+        value = f"{other['score']} >= {threshold_text(other['value'])}"
         if other["control"]:
             risk = f"{other['control']} of at most {format_number(other['level'])}"
             sentences.append(
@@ -295,6 +296,8 @@ def _achieved(row: Row, control: str) -> str:
         text += f", with {percent(price)} of the normal pixels flagged"
     if row.get("same_input"):
         text += ". These frames come from the input of the calibration; another drive tests more"
+    if row.get("size_note"):
+        text += f". {row['size_note']}"
     return f"{text}."
 
 

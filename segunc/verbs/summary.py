@@ -23,6 +23,7 @@ from segunc.decisions.events import (
 )
 from segunc.decisions.flags import Threshold, check_promises, ranking_score, read_thresholds
 from segunc.gallery.pictures import write_crops
+from segunc.maps.encoding import threshold_text
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import Manifest, read_manifest, what_is_missing
@@ -225,7 +226,8 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
         regions = _follow_score(options, folders, score, threshold, first=len(events) + 1)
         events += regions.events
         name = threshold.preparation.name_of(score)
-        flagged = f"at least {threshold.smallest} pixels with {name} >= {threshold.value:g}"
+        value = threshold_text(threshold.value)
+        flagged = f"at least {threshold.smallest} pixels with {name} >= {value}"
         notes.append(f"{regions.flagged} of {regions.frames} frames have a region of {flagged}")
         if threshold.promise:
             notes.append(f"{threshold.source}: {threshold.statement}")

@@ -280,6 +280,7 @@ class _Watch:
         self._in_other_size = False
         self._stalled = False
         self._told_notes = 0
+        self._told_clock = False
         self._begun = False
 
     def _prepare_state(self, earlier: EarlierWatch) -> None:
@@ -587,6 +588,7 @@ class _Watch:
             self._lose("late")
             return
         image = arrival.image()
+        yield from self._note_clock()
         yield from self._note_connection(frame, image)
         if self.end:
             return
@@ -620,6 +622,15 @@ class _Watch:
         """Count the frame that was taken as one without a result."""
         self._in_work = False
         self._inbox.lose(reason)
+
+    def _note_clock(self) -> Iterator[Event]:
+        """Tell once what the times of frames are, where the source gives none."""
+        if self._told_clock:
+            return
+        self._told_clock = True
+        note = self._source.clock()
+        if note:
+            yield self._emit({"kind": "note", "text": note})
 
     def _note_connection(self, frame: LiveFrame, image: Image) -> Iterator[Event]:
         """Tell that frames come, and whether they have another size than before."""

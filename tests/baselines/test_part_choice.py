@@ -21,6 +21,7 @@ from segunc.baselines.part_choice import (
     choose_parts,
 )
 from segunc.core.errors import InputError
+from segunc.core.progress import ConsoleProgress
 from segunc.data.images import Image
 from segunc.posteriors.model import Model
 from segunc.training.fit_data import content_name
@@ -205,6 +206,20 @@ def test_the_user_is_told_of_the_choice(of_entropy: Model) -> None:
     segunc.Anomaly().fit(of_entropy, FRAMES, device="cpu", say=said.append)
     (line,) = [line for line in said if line.startswith("anomaly.parts auto")]
     assert "deterministic-entropy + knn is chosen on 4 frames with pasted objects" in line
+
+
+def test_the_frames_of_all_folds_are_one_progress(
+    of_entropy: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[tuple[int, int | None]] = []
+
+    def count(self: ConsoleProgress, done: int, total: int | None) -> None:
+        counts.append((done, total))
+
+    monkeypatch.setattr(ConsoleProgress, "count", count)
+    fitted(of_entropy)
+    passes = [(done, len(FRAMES)) for done in range(1, len(FRAMES) + 1)]
+    assert counts[-2 * len(FRAMES) :] == 2 * passes
 
 
 def test_two_frames_are_too_few_to_choose(of_entropy: Model) -> None:

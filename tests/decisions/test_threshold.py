@@ -709,6 +709,22 @@ def test_overlay_page_and_summary_use_the_threshold(predicted: Job, tmp_path: Pa
     assert f"t.json: {made.promise} {made.condition}" in listed.notes
 
 
+def test_a_threshold_that_is_printed_can_be_copied(
+    predicted: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "t.json"
+    words = ["threshold", "--maps", str(predicted.maps), "--score", "entropy", "--out", str(out)]
+    words += ["--anomaly-labels", str(predicted.masks), "--control", "flagged-pixels"]
+    assert main([*words, "--level", "0.3"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "threshold: " in line]
+    copied = line.split(">= ")[1].split(", ")[0]
+    value = read_threshold(out).value
+    assert f"{value:.6g}" != copied, "six digits say too little of this value"
+    assert (float(np.float32(copied)), float(copied) <= value) == (value, True)
+    listed = segunc.summary(maps=predicted.maps, flag=[str(out)])
+    assert any(f"with entropy >= {copied}" in note for note in listed.notes)
+
+
 def test_predict_draws_the_threshold(predicted: Job, tmp_path: Path) -> None:
     out = tmp_path / "t.json"
     calibrate_predicted(predicted, out)

@@ -176,6 +176,13 @@ def test_a_table_shows_what_is_flagged() -> None:
     assert "images corrupted by fog:3" in text
 
 
+def test_a_table_shows_a_threshold_so_that_it_can_be_copied() -> None:
+    text = format_metrics(evaluate({"entropy": Threshold(0.51234)}))
+    lines = text.split("Flagged at or above")[1].splitlines()
+    row = next(line for line in lines if line.startswith("| entropy"))
+    assert row.split()[3] == "0.51234"
+
+
 def test_what_is_flagged_can_be_compared(tmp_path: Path) -> None:
     paths = []
     for name, value in (("a", 0.5), ("b", 0.9)):

@@ -166,8 +166,8 @@ print(len(images), images[0].shape, sum(int(image.sum()) for image in images))
 """
 
 
-def piped(data: bytes, *words: str) -> str:
-    command = [sys.executable, "-c", PIPED, *words]
+def piped(data: bytes, *words: str, script: str = PIPED) -> str:
+    command = [sys.executable, "-c", script, *words]
     done = subprocess.run(command, input=data, capture_output=True, timeout=120, check=True)
     return done.stdout.decode().strip()
 
@@ -179,6 +179,27 @@ def test_a_pipe_gives_a_container_and_raw_pictures(clip: Path) -> None:
     raw = b"".join(picture.tobytes() for picture in expected)
     words = ("rawvideo", "video_size=128x64", "pixel_format=rgb24")
     assert piped(raw, *words) == f"12 (64, 128, 3) {total}"
+
+
+CLOCK = """
+import sys, threading
+from segunc.frames.streams import open_live
+settings = dict(word.split("=") for word in sys.argv[2:])
+source = open_live("-", container=sys.argv[1] or None, settings=settings)
+first, second, *_ = source.arrivals(threading.Event())
+print(first.stamp, second.stamp, source.clock())
+"""
+
+
+def test_a_pipe_without_times_says_which_times_its_frames_have(clip: Path) -> None:
+    raw = b"".join(picture.tobytes() for picture in frames_of(clip))
+    words = ("rawvideo", "video_size=128x64", "pixel_format=rgb24")
+    assert "holds no times" not in piped(clip.read_bytes(), "", script=CLOCK)
+    said = piped(raw, *words, script=CLOCK)
+    assert said.startswith("None None standard input (rawvideo) holds no times of its frames")
+    assert "a frame has the time at which it came" in said
+    assert "--stream-options framerate=10" in said
+    assert piped(raw, *words, "framerate=10", script=CLOCK) == "0.0 0.1"
 
 
 def test_a_folder_gives_each_whole_image_once_in_the_order_of_names(tmp_path: Path) -> None:

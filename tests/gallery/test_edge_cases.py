@@ -84,6 +84,14 @@ def test_classes_of_foreign_maps_have_the_colours_of_the_label_map(tmp_path: Pat
     assert classes[1]["colour"] == [0, 0, 142]
 
 
+def test_classes_of_a_page_without_a_palette_are_told_apart(tmp_path: Path) -> None:
+    reader = MapsReader(write_foreign_maps(tmp_path / "maps", a=RAMP))
+    rows = np.array([[entry["colour"] for entry in class_colours(reader)[:28]]], np.float32)
+    lab = cv2.cvtColor(rows / 255, cv2.COLOR_RGB2Lab)[0]
+    distances = np.linalg.norm(lab[:, None] - lab, axis=2)
+    assert distances[~np.eye(28, dtype=bool)].min() > 20
+
+
 @dataclass
 class Row:
     name: str

@@ -10,6 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from segunc.colours import colourise, display_range
+from segunc.maps.encoding import threshold_text
 from segunc.maps.reader import MapsReader
 from tests.maps.fakes import CLASSES
 from tests.support.scenes import NAMES, OBJECT, SCORES, SIZE, Scene, carried, write_page
@@ -142,7 +143,7 @@ def test_threshold_shows_what_would_be_flagged(full_page: Path, scene: Scene, vi
     normal = ~label & (np.arange(SIZE[0])[:, None] > 0)
     visit.shown("#flagged", "of the normal pixels")
     assert page.inner_text("#flagged") == (
-        f"entropy ≥ {threshold:.6g}: {100 * over.mean():.2f} % of the frame, "
+        f"entropy ≥ {threshold_text(threshold)}: {100 * over.mean():.2f} % of the frame, "
         f"{100 * over[label].mean():.2f} % of the labelled anomaly, "
         f"{100 * over[normal].mean():.2f} % of the normal pixels"
     )
@@ -327,3 +328,15 @@ def test_axe_finds_nothing_in_any_view(full_page: Path, visit: Visit, theme: str
             assert not result.violations_count, f"{where}: {result.generate_report()}"
     page.keyboard.press("?")
     assert not Axe().run(page, options=AXE).violations_count
+
+
+def test_a_threshold_is_shown_whole(scene: Scene, tmp_path: Path, visit: Visit) -> None:
+    threshold = -2.60546875  # in six digits it would flag more
+    score = "deterministic-max-logit"
+    index = write_page(scene.maps, tmp_path / "review", scores=["all"], flag={score: threshold})
+    visit.open_frame(index, NAMES[0], f"&score={score}")
+    box = visit.page.locator("#threshold-number")
+    assert box.input_value() == threshold_text(threshold)
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+    box.fill("-3")
+    visit.shown("#recorded", f"Back to the recorded {threshold_text(threshold)}")

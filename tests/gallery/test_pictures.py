@@ -43,6 +43,10 @@ from tests.support.videos import decoded
 NOTE = "ABNN, 4 members, 24 draws, seed 0, scope all"
 
 
+def test_a_legend_writes_a_threshold_so_that_it_can_be_copied() -> None:
+    assert legend("anomaly", 2.60546875).flagged.endswith(">= 2.6054687")
+
+
 def legend(score: str = "entropy", threshold: float | None = None) -> Legend:
     return Legend(score, "share of ln C", display_range(score), NOTE, threshold)
 

@@ -21,8 +21,10 @@ from segunc.maps.encoding import (
     decode_unit,
     encode_compact,
     encode_unit,
+    is_flagged,
     read_score_file,
     score_keys,
+    threshold_text,
 )
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import Region
@@ -601,3 +603,25 @@ def test_a_value_outside_of_its_range_is_refused_and_not_clipped(value: float) -
 
 def test_rounding_beyond_the_ends_is_clipped() -> None:
     assert encode_unit(np.array([-1e-6, 1 + 1e-6], np.float32)).tolist() == [0, 65535]
+
+
+def test_a_threshold_that_is_written_flags_the_same_pixels() -> None:
+    """2.60546875 in six digits is 2.60547, which lies above it."""
+    values = np.random.default_rng(0).normal(size=2000).astype(np.float32)
+    values[0] = 2.60546875
+    values[1:500] = decode_unit(np.arange(1, 500, dtype=np.uint16))
+    for value in values:
+        written = float(threshold_text(float(value)))
+        next_lower = np.nextafter(value, np.float32(-np.inf))
+        assert is_flagged(np.array([next_lower, value]), written).tolist() == [False, True]
+
+
+def test_a_threshold_is_written_in_few_digits() -> None:
+    values = [0.4, 0.5, 100_000.0, 0.0, -3.5, float(np.float32(0.1))]
+    written = [threshold_text(value) for value in values]
+    assert written == ["0.4", "0.5", "100000", "0", "-3.5", "0.1"]
+
+
+@pytest.mark.parametrize("value", [1 / 3, 16_777_217.0, 1e300])
+def test_a_threshold_that_is_no_float32_is_written_with_all_its_digits(value: float) -> None:
+    assert float(threshold_text(value)) == value

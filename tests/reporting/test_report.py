@@ -271,19 +271,36 @@ def test_a_bare_threshold_achieves_no_promise(
     out = report_on_threshold(predicted, path, tmp_path / CLEAN)
     assert report_of(out)["thresholds"][0]["achieved"] == []
     page = html.unescape(page_of(out))
-    assert "no result was made with t.json (entropy >= .400)." in page
-    assert "test was made with a bare value: entropy >= .400." in page
+    assert "no result was made with t.json (entropy >= 0.4)." in page
+    assert "test was made with a bare value: entropy >= 0.4." in page
+
+
+def test_a_report_says_that_a_threshold_was_calibrated_on_frames_of_another_size(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    content = json.loads((results / CLEAN).read_text())
+    path = write_threshold(tmp_path / "t.json", content["run"], sizes=["960x540"])
+    del content["record_sha256"]  # of a later edit
+    flagged = content["flagged"]["entropy"]
+    promised = json.loads(path.read_text())
+    flagged |= {"promise": promised["promise"], "threshold": promised["value"]}
+    (size,) = flagged["sizes"]
+    (tmp_path / CLEAN).write_text(json.dumps(content))
+    out = report_on_threshold(predicted, path, tmp_path / CLEAN)
+    words = f"t.json was calibrated on frames of 960x540 pixels, and these have {size}"
+    assert words in line_of(report_of(out), "Operating point")["text"]
+    assert html.unescape(page_of(out)).count(f"Note: {words}") == 1
 
 
 def test_a_result_of_another_threshold_is_named_with_that_threshold(
     predicted: Job, results: Path, tmp_path: Path
 ) -> None:
     run = json.loads((results / CLEAN).read_text())["run"]
-    path = write_threshold(tmp_path / "other.json", run, value=0.31)
+    path = write_threshold(tmp_path / "other.json", run, value=0.31234)
     out = report_on_threshold(predicted, path, results / CLEAN)
     text = line_of(report_of(out), "Operating point")["text"]
-    assert "no result was made with other.json (entropy >= .310)." in text
-    made_with = "entropy >= .400, for flagged-pixels of at most .200."
+    assert "no result was made with other.json (entropy >= 0.31234)." in text
+    made_with = "entropy >= 0.4, for flagged-pixels of at most .200."
     assert f"test was made with another threshold: {made_with}" in text
     assert "To measure it: segunc evaluate --maps MAPS --anomaly-labels MASKS --flag" in text
 
@@ -351,7 +368,7 @@ def latency(results: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"posterior_sha256": "0" * 64}, "is of another model than that in"),
+        ({"posterior_sha256": "0" * 64}, "is of another model than the model in"),
         ({"p95": 0.2}, "the percentiles [0.25, 0.2, 0.75] are not rising numbers of seconds"),
         ({"p50": "fast"}, "are not rising numbers of seconds"),
         ({"version": 2}, "is not a latency of segunc in version 1"),
@@ -457,12 +474,12 @@ Edit = Callable[[dict[str, Any]], Any]
         (
             CLEAN,
             lambda c: c["run"].update(base_sha256="0" * 64),
-            "is of another model than that in",
+            "is of another model than the model in",
         ),
         (
             CLEAN,
             lambda c: c["run"].update(posterior_sha256=None),
-            "is of another model than that in",
+            "is of another model than the model in",
         ),
         (CLEAN, lambda c: c["run"].update(segunc="0.0.9"), "was made by segunc 0.0.9, not by"),
         (CLEAN, lambda c: c["run"].pop("segunc"), "was made by another tool"),
@@ -475,7 +492,7 @@ Edit = Callable[[dict[str, Any]], Any]
         (
             "threshold.json",
             lambda c: c.update(model="0" * 64),
-            "threshold.json is of another model than that in",
+            "threshold.json is of another model than the model in",
         ),
         (
             "threshold.json",
@@ -486,22 +503,22 @@ Edit = Callable[[dict[str, Any]], Any]
         (
             CLEAN,
             lambda c: c["run"].update(features_sha256="0" * 64),
-            "was made with another bank of features than that in",
+            "was made with another bank of features than the model in",
         ),
         (
             CLEAN,
             lambda c: c["run"].update(calibrator_sha256="0" * 64),
-            "was made with another calibration of the probabilities than that in",
+            "was made with another calibration of the probabilities than the model in",
         ),
         (
             CLEAN,
             lambda c: c["run"].update(temperature=2.0),
-            "was made with another calibration of the probabilities than that in",
+            "was made with another calibration of the probabilities than the model in",
         ),
         (
             "threshold.json",
             lambda c: c["settings"].update(anomaly="0" * 64),
-            "threshold.json was made with another sum of scores (anomaly) than that in",
+            "threshold.json was made with another sum of scores (anomaly) than the model in",
         ),
     ],
 )

@@ -149,6 +149,13 @@ def test_a_promise_stands_with_its_condition_and_its_price() -> None:
     assert "kept, with 48.0 % of the normal pixels flagged." in text
 
 
+def test_a_promise_that_was_tested_on_frames_of_another_size_says_so() -> None:
+    tested = threshold(0.05)
+    tested["achieved"][0]["size_note"] = "t.json was calibrated on frames of 96x64 pixels"
+    text = line("Operating point", thresholds=[tested])["text"]
+    assert "flagged. t.json was calibrated on frames of 96x64 pixels. It holds" in text
+
+
 def test_a_monitor_of_too_few_frames_measures_nothing() -> None:
     said = line("Operation", monitor={"frames": 5, "measured": False, "fired": None})
     assert said["state"] == "open"

@@ -380,6 +380,15 @@ def test_a_threshold_of_frames_of_another_size_gets_a_note(given: Any, scene: Sc
     assert any("on frames of 128x64 pixels, and these have 64x64" in text for text in notes)
 
 
+def test_a_source_without_times_says_so_once(given: Any, scene: Scene, tmp_path: Path) -> None:
+    source = Given(3)
+    source.clock = lambda: "no times"
+    out = tmp_path / "out"
+    events = list(given(source, flag=scene.flag, out=out))
+    assert [event["text"] for event in of_kind(events, "note")].count("no times") == 1
+    assert [event["text"] for event in of_kind(lines_of(out), "note")].count("no times") == 1
+
+
 def test_a_network_that_fails_is_told_once_and_its_frames_are_counted(given: Any) -> None:
     class Faulty(FakeProcess):
         def __call__(self, frame: Frame) -> Any:

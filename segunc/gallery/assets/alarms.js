@@ -5,7 +5,7 @@
    found in the maps. */
 (function (segunc) {
   const { element, table, state, verdicts, regions, maps, layers, stage, reviewing } = segunc;
-  const { format, digits, announce } = segunc;
+  const { thresholdText, digits, announce } = segunc;
   const { page, frames } = segunc.data;
   const MOST = 500; // alarms in the list
   const A_FRAME = 5; // alarms of a frame, as in gallery/alarms.py
@@ -485,7 +485,8 @@
       const flagged = listing.regions;
       const more = flagged > alarms.length;
       const count = more ? `${alarms.length} of ${flagged}` : alarms.length;
-      const words = `${of}${count} regions of ${layers.name(score)} ≥ ${format(threshold)}`;
+      const from = thresholdText(threshold);
+      const words = `${of}${count} regions of ${layers.name(score)} ≥ ${from}`;
       const others = more ? " Open a frame to judge its other regions." : "";
       const smallest = regions.smallestRegion(score);
       const decades = shown.some(({ reasons }) => reasons.parts)
@@ -510,7 +511,8 @@
   /* Why the list is empty, and what would fill it. */
   function nothingWords(score, threshold, smallest) {
     const name = layers.name(score);
-    const none = `No region of ${name} ≥ ${format(threshold)} has at least ${smallest} pixels.`;
+    const from = thresholdText(threshold);
+    const none = `No region of ${name} ≥ ${from} has at least ${smallest} pixels.`;
     const highest = table.highest(score);
     if (highest === null) return none;
     const value = digits(highest, 3);
@@ -569,8 +571,10 @@
     const { score, threshold } = listing;
     const known = score && table.recordedThreshold(score);
     const { number, back } = controls;
-    if (document.activeElement !== number) number.value = threshold ?? "";
-    back.textContent = `Back to the recorded ${format(known)}`;
+    if (document.activeElement !== number) {
+      number.value = threshold === null ? "" : thresholdText(threshold);
+    }
+    back.textContent = `Back to the recorded ${thresholdText(known)}`;
     back.hidden = known === null || threshold === known;
   }
 

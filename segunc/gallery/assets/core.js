@@ -58,6 +58,21 @@ globalThis.segunc = (function () {
     return Number.isFinite(value) ? String(Number(value.toPrecision(6))) : String(value);
   }
 
+  /* A threshold, so that the number that is shown flags the pixels that it flags: in six digits if
+     they suffice. See threshold_text in encoding.py. */
+  function thresholdText(threshold) {
+    if (!Number.isFinite(threshold)) return format(threshold);
+    const justBelow = threshold - Math.abs(threshold) * 2 ** -26;
+    for (let digits = 6; digits < 17; digits++) {
+      for (const near of [threshold, justBelow]) {
+        const written = Number(near.toPrecision(digits));
+        const readsBack = Math.fround(written) === threshold;
+        if (written === threshold || (readsBack && written < threshold)) return String(written);
+      }
+    }
+    return String(threshold);
+  }
+
   /* So many significant digits. */
   const digits = (value, count) => format(Number(value.toPrecision(count)));
 
@@ -102,6 +117,7 @@ globalThis.segunc = (function () {
     element,
     svg,
     format,
+    thresholdText,
     digits,
     compact,
     seconds,

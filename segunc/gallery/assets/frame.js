@@ -15,6 +15,7 @@
     regions,
     reviewing,
     format,
+    thresholdText,
     announce,
   } = segunc;
   const { page } = segunc.data;
@@ -416,7 +417,7 @@
     const { all, flagged, pixels } = countFlagged(map, threshold, outlinedLabel(index));
     const name = layers.name(score);
     const words = [
-      `${name} ≥ ${format(threshold)}: ${percent(all, map.codes.length)} of the frame`,
+      `${name} ≥ ${thresholdText(threshold)}: ${percent(all, map.codes.length)} of the frame`,
     ];
     if (pixels[1]) words.push(`${percent(flagged[1], pixels[1])} of the labelled anomaly`);
     if (pixels[0]) words.push(`${percent(flagged[0], pixels[0])} of the normal pixels`);
@@ -555,11 +556,11 @@
     const [, high] = sliderRange();
     const threshold = shownThreshold(now);
     parts.threshold.value = 1000 * layers.shareOf(now.score, threshold, high);
-    const words = `${layers.name(now.score)} at or above ${format(threshold)}`;
+    const words = `${layers.name(now.score)} at or above ${thresholdText(threshold)}`;
     parts.threshold.setAttribute("aria-valuetext", words);
-    if (document.activeElement !== parts.number) parts.number.value = threshold;
+    if (document.activeElement !== parts.number) parts.number.value = thresholdText(threshold);
     const recorded = table.recordedThreshold(now.score);
-    parts.recorded.textContent = `Back to the recorded ${format(recorded)}`;
+    parts.recorded.textContent = `Back to the recorded ${thresholdText(recorded)}`;
     parts.recorded.hidden = recorded === null || threshold === recorded;
   }
 

@@ -2,7 +2,7 @@
 /* The gallery, and above it sort, search, filters, the threshold and the legend of the score. A
    card is filled when it comes in sight, so ten thousand frames scroll as ten do. */
 (function (segunc) {
-  const { element, table, state, verdicts, layers, format, seconds } = segunc;
+  const { element, table, state, verdicts, layers, thresholdText, seconds } = segunc;
   const { frames } = segunc.data;
   const FIRST = 24; // cards that are filled at once
   const scroller = document.getElementById("scroller");
@@ -29,7 +29,7 @@
   function statisticWords(name, score = null) {
     const from = name === "component" && score ? table.recordedThreshold(score) : null;
     if (from === null) return STATISTIC_WORDS[name] ?? name;
-    return `pixels of the largest region ≥ ${format(from)}:`;
+    return `pixels of the largest region ≥ ${thresholdText(from)}:`;
   }
 
   const short = (statistic, value) =>
@@ -42,7 +42,7 @@
     if (statistic === "region") {
       const region = table.strongest(index, score);
       const recorded = table.recordedThreshold(score);
-      const from = recorded === null ? "" : ` ≥ ${format(recorded)}`;
+      const from = recorded === null ? "" : ` ≥ ${thresholdText(recorded)}`;
       if (!region) {
         if (table.value(index, score, "region") === null) return null;
         const highest = table.value(index, score, "max");
@@ -203,7 +203,7 @@
   function showThreshold({ score, threshold }) {
     const input = controls.threshold;
     const recorded = table.recordedThreshold(score);
-    input.placeholder = recorded === null ? "none" : `recorded ${format(recorded)}`;
+    input.placeholder = recorded === null ? "none" : `recorded ${thresholdText(recorded)}`;
     // The reader may be in the middle of typing "0.0".
     const typed = input.value === "" ? null : Number(input.value);
     if (typed !== threshold && document.activeElement !== input) input.value = threshold ?? "";
@@ -215,12 +215,12 @@
     words.push(`${shown} of ${table.count} frames`);
     const threshold = table.thresholdOf(current);
     const counts = current.threshold !== null || NEEDS_THRESHOLD.includes(current.show);
-    if (counts && threshold !== null) words.push(`threshold ${format(threshold)}`);
+    if (counts && threshold !== null) words.push(`threshold ${thresholdText(threshold)}`);
     const highest = table.highest(current.score);
     if (threshold !== null && highest !== null && highest < threshold) {
       const name = layers.name(current.score);
       words.push(
-        `nothing reaches ${name} ${format(threshold)}; highest ${segunc.digits(highest, 3)}`,
+        `nothing reaches ${name} ${thresholdText(threshold)}; highest ${segunc.digits(highest, 3)}`,
       );
     }
     const missing = NEEDS_THRESHOLD.includes(current.show) && threshold === null;

@@ -2,7 +2,7 @@
 /* What made the maps: the line in the header, notices, and the view with all facts and legends.
    Then puts the page together and tells every part each change of state. */
 (function (segunc) {
-  const { element, state, table, verdicts, layers, format, announce } = segunc;
+  const { element, state, table, verdicts, layers, format, thresholdText, announce } = segunc;
   const { page, frames } = segunc.data;
   const MAX_THRESHOLDS = 3; // that a notice names
   const views = ["gallery", "alarms", "frame", "run"];
@@ -72,8 +72,10 @@
     const parts = others.slice(0, MAX_THRESHOLDS).map(([score, threshold, count]) => {
       const was = count === 1 ? "verdict was" : "verdicts were";
       const recorded = table.recordedThreshold(score);
-      const here = recorded === null ? "which this page does not have" : `here ${format(recorded)}`;
-      return `${count} ${was} given at ${layers.name(score)} ≥ ${format(threshold)} (${here})`;
+      const here =
+        recorded === null ? "which this page does not have" : `here ${thresholdText(recorded)}`;
+      const from = thresholdText(threshold);
+      return `${count} ${was} given at ${layers.name(score)} ≥ ${from} (${here})`;
     });
     if (others.length > MAX_THRESHOLDS) {
       parts.push(`others at ${others.length - MAX_THRESHOLDS} other thresholds`);
@@ -136,7 +138,8 @@
     const facts = table.scores.map((score) => {
       const { unit } = page.scores[score];
       const from = table.recordedThreshold(score);
-      const flagged = from === null ? "no recorded threshold" : `flagged from ${format(from)} on`;
+      const flagged =
+        from === null ? "no recorded threshold" : `flagged from ${thresholdText(from)} on`;
       return [layers.name(score), unit ? `${unit}; ${flagged}` : flagged];
     });
     return section("Scores and their thresholds", factList(facts));

@@ -2,7 +2,7 @@
 /* The view of the stage as a picture with its caption: photograph, layer, outlines and boxes at the
    size of the frame, and the legend. */
 (function (segunc) {
-  const { table, state, layers, stage, format, announce } = segunc;
+  const { table, state, layers, stage, thresholdText, announce } = segunc;
   const { page } = segunc.data;
   const LARGEST = 1600; // pixels of its width, at most
 
@@ -18,7 +18,9 @@
     words.push(
       layer === "overlay" ? `image, tinted by ${layers.name(score)}` : layers.title(layer),
     );
-    if (threshold !== null) words.push(`flagged: ${layers.name(score)} ≥ ${format(threshold)}`);
+    if (threshold !== null) {
+      words.push(`flagged: ${layers.name(score)} ≥ ${thresholdText(threshold)}`);
+    }
     const written = `${page.written}, ${new Date().toISOString().slice(0, 10)}`;
     return [joined(words), joined([page.title, page.line, written])];
   }
