@@ -13,7 +13,8 @@ import numpy as np
 
 from segunc.colours import DisplayRange, colourise
 from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
-from segunc.core.files import inside, replacing, write_file
+from segunc.core.files import inside, json_bytes, parse_json, read_bytes, replacing, write_file
+from segunc.core.removal import check_free
 from segunc.data.frame_names import composed, frames_named
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
@@ -31,6 +32,9 @@ from segunc.scores import first_shown
 
 PictureFormat = Literal["png", "jpg", "pdf", "svg"]
 PAGE_FORMATS = ("pdf", "svg")  # pages for print, of which no video is made
+OVERLAY_NAME = "overlay.json"
+"""The record beside the pictures of a score. By it, ``segunc init`` passes over them."""
+OVERLAY_FORMAT = "segunc-overlay"
 # Wider pictures are scaled down: a video is encoded on one core, and a review needs no more.
 MAXIMUM_WIDTH = 1280
 CROP_WIDTH = 240  # pixels of each of the two views of a crop
@@ -72,8 +76,12 @@ class PictureWriter:
         """
         for score, content in self._draw(name, image, caption).items():
             path = inside(self.out, picture_name(score, name, self.format))
+            folder = f"overlay-{score}"
+            if folder not in written.pictures:
+                record = {"format": OVERLAY_FORMAT, "score": score}
+                write_file(inside(self.out, record_name(score)), json_bytes(record))
             write_file(path, content)
-            written.pictures.setdefault(f"overlay-{score}", []).append(path)
+            written.pictures.setdefault(folder, []).append(path)
 
     def _draw(self, name: str, image: Image, caption: str) -> dict[str, bytes]:
         """Return the file of the picture of each score."""
@@ -120,7 +128,7 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
     flag: Mapping[str, Threshold] | None = None,
     format: PictureFormat = "png",
 ) -> WrittenPictures:
-    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``.
+    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``, with a record beside them.
 
     A frame that cannot be drawn does not stop the others. The keyword settings are those of
     :class:`segunc.options.OverlayOptions`.
@@ -134,7 +142,8 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
 
     Raises:
         InputError: no maps, an unknown score, a flag of a score that is not drawn or of other maps,
-            no such frame, no images, or an output in a maps folder.
+            no such frame, no images, an output in a maps folder, or another file in the place of
+            the record.
         PartialFailure: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
@@ -167,8 +176,11 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
 
 
 def _check_names(out: Path, scores: Sequence[str], names: Sequence[str], format: str) -> None:
-    """Raise InputError before the work where the name of a picture leads out of its folder."""
+    """Raise InputError before the work where the name of a picture leads out of its folder, or
+    where another file lies in the place of the record.
+    """
     for score in scores:
+        check_free(out, record_name(score), lambda name: _is_record(out / name))
         for name in names:
             inside(out, picture_name(score, name, format))
 
@@ -197,6 +209,20 @@ def _legends(
 def picture_name(score: str, frame: str, format: str) -> str:
     """Return the name of the picture of a frame below its output folder."""
     return f"overlay-{score}/{frame}.{format}"
+
+
+def record_name(score: str) -> str:
+    """Return the name of the record of the pictures of a score below their output folder."""
+    return f"overlay-{score}/{OVERLAY_NAME}"
+
+
+def _is_record(path: Path) -> bool:
+    """Return whether a file is the record of pictures that an earlier run drew."""
+    try:
+        content = parse_json(read_bytes(path))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("format") == OVERLAY_FORMAT
 
 
 def choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:

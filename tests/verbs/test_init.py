@@ -2,11 +2,12 @@
 
 import json
 import re
+import shlex
 import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import yaml
 from PIL import Image
 
 import segunc
+from segunc.cli.main import build_parser
+from segunc.cli.run import _step_after_finetune
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256
 from segunc.core.removal import LEDGER
@@ -24,14 +27,15 @@ from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
 from segunc.data.module import SegmentationDataModule
+from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import FORMAT as MAPS_FORMAT
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
-from segunc.options import ReportOptions
+from segunc.options import FinetuneOptions, ReportOptions
 from segunc.reporting.facts import KIND as REPORT_KIND
-from segunc.training.config import TrainConfig, parse_config, read_config
+from segunc.training.config import TrainConfig, parse_config, read_config, record_data
 from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult, _steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
@@ -457,7 +461,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     then = f"then: segunc finetune --config {made.config} --base {made.base} --out {made.abnn}\n"
     assert then in trained
     words = ("--base", made.base, "--config", made.config, "--out", made.abnn)
-    succeed("finetune --device cpu", *words)
+    tuned = succeed("finetune --device cpu", *words).stdout
+    in_place = f"--base {made.abnn} --out {made.abnn}"
+    assert (
+        f"then: segunc finetune --config {made.config} --method temperature {in_place}\n" in tuned
+    )
     return made
 
 
@@ -469,6 +477,47 @@ EVALUATE = "evaluate --draws 2 --replicates 0"
 def test_a_fine_tuning_takes_the_data_of_its_base(made: Made) -> None:
     done = succeed(FEATURES, "--base", made.abnn, "--out", made.abnn)
     assert f"data: folder in {made.data}, which {made.abnn} was made with" in done.stdout
+    in_place = f"--base {made.abnn} --out {made.abnn}"
+    assert f"then: segunc finetune --method anomaly {in_place}\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "then"),
+    [
+        ("abnn", ["--data.root", "X Y"], "finetune --config C --method temperature IN --data.root"),
+        ("tta", [], "finetune --config C --method temperature IN"),
+        ("features", [], "finetune --config C --method anomaly IN"),
+        ("anomaly", [], "evaluate --config C --model M --out metrics.json"),
+        ("temperature", [], "evaluate --config C --model M --out metrics.json"),
+        ("class-sets", ["--data.root=X"], "evaluate --model M --out metrics.json"),
+    ],
+)
+def test_a_fine_tuning_names_the_command_that_comes_next(
+    tmp_path: Path, method: str, settings: list[str], then: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("data: {dataset: toy, root: .}\n")
+    model = tmp_path / "model"
+    record_data(model, {"dataset": "toy", "root": "."})
+    options = FinetuneOptions(
+        base="base", config=config, out=model, method=method, settings=settings
+    )
+    command = _step_after_finetune(model, options)
+    expected = then.replace("IN", f"--base {model} --out {model}")
+    expected = expected.replace(" C ", f" {config} ").replace(" M ", f" {model} ")
+    if "X Y" in settings:
+        expected += " 'X Y'"
+    assert command == f"segunc {expected}"
+    words = shlex.split(command)[1:]
+    assert build_parser().parse_known_args(words)[0].verb == words[0]
+
+
+def test_a_fine_tuning_without_data_is_followed_by_maps(tmp_path: Path) -> None:
+    options = FinetuneOptions(base="base", out=tmp_path)
+    command = _step_after_finetune(tmp_path, options)
+    assert command == f"segunc predict --model {tmp_path} --input IMAGES --out maps"
+    features = replace(options, method="features")
+    assert _step_after_finetune(tmp_path, features).endswith("--anomaly.images IMAGES")
 
 
 def test_an_evaluation_takes_the_data_of_its_model(made: Made) -> None:
@@ -795,8 +844,21 @@ def test_outputs_are_recognised_by_what_their_writers_call_them() -> None:
         MANIFEST_NAME: ("format", MAPS_FORMAT),
         PAGE_NAME: ("format", PAGE_FORMAT),
         "report.json": ("kind", REPORT_KIND),
+        OVERLAY_NAME: ("format", OVERLAY_FORMAT),
     }
     assert NETWORK == DESCRIPTION
+
+
+def test_overlays_are_passed_over_whatever_their_folder_is_called(
+    maps: Path, tmp_path: Path
+) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=3)
+    overlay = segunc.overlay(maps, out=tmp_path / "drawn", score=["entropy"], format="jpg")
+    (drawn,) = overlay.pictures
+    shutil.move(drawn, root / "figs")
+    result = segunc.init(root, out=tmp_path / "my.yaml", void=["11"])
+    assert len(frame_rows(result)) == 3
+    assert any("that segunc made, figs;" in note for note in result.notes)
 
 
 def test_folders_that_commands_made_are_recognised(made: Made, maps: Path, tmp_path: Path) -> None:
