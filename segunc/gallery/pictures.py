@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,7 +14,13 @@ from segunc.colours import DisplayRange, colourise
 from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
 from segunc.core.files import inside, json_bytes, parse_json, read_bytes, replacing, write_file
 from segunc.core.removal import check_free
-from segunc.data.frame_names import composed, frames_named
+from segunc.data.frame_names import (
+    HINT_PATTERNS,
+    compiled_pattern,
+    composed,
+    frames_named,
+    is_plain_name,
+)
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
 from segunc.decisions.flags import Threshold, check_promises
@@ -226,23 +231,26 @@ def _is_record(path: Path) -> bool:
 
 
 def choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:
-    """Return the frames that equal or match a pattern, in source order; InputError for a pattern
-    without a frame.
+    """Return the frames that are named or match a pattern, in source order; InputError for a
+    pattern without a frame.
     """
     if patterns is None:
         return list(reader.frames)
     chosen: set[str] = set()
     named = frames_named(patterns, reader.frames)
     for pattern in patterns:
-        wanted = composed(pattern)
-        matched = {name for name in reader.frames if fnmatchcase(composed(name), wanted)}
+        matched: set[str] = set()
         exact = named[pattern]
         if exact is not None:
             matched.add(exact)
+        elif not is_plain_name(pattern):
+            searched = compiled_pattern(pattern)
+            matched = {name for name in reader.frames if searched.search(composed(name))}
         if not matched:
             raise InputError(
                 f"no frame of {reader.place} is named '{pattern}'; "
-                f"they have names like {reader.frames[0]}"
+                f"they have names like {reader.frames[0]}",
+                hint=HINT_PATTERNS,
             )
         chosen |= matched
     return [name for name in reader.frames if name in chosen]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import warnings
 from dataclasses import replace
@@ -639,6 +640,29 @@ def test_a_threshold_of_other_settings_names_the_option_that_gives_its_own(
     with pytest.raises(InputError) as refused:
         made.check_run(run_of(predicted) | changes, "t.json")
     assert hint in f"Hint: {refused.value.hint}"
+
+
+@pytest.mark.parametrize("has_command", [True, False])
+@pytest.mark.parametrize("changes", [{"base_sha256": "0"}, {"draws": 9}])
+def test_the_command_that_calibrates_again_runs_as_it_is_printed(
+    predicted: Job,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_command: bool,
+    changes: dict[str, Any],
+) -> None:
+    made = calibrate_predicted(predicted, tmp_path / "t.json")
+    if not has_command:
+        made = replace(made, command="of another program")
+    with pytest.raises(InputError) as refused:
+        made.check_run(run_of(predicted) | changes, "t.json")
+    monkeypatch.chdir(tmp_path)
+    Path("MAPS").symlink_to(predicted.maps)
+    Path("LABELS").symlink_to(predicted.masks)
+    _, _, command = refused.value.hint.partition(": segunc ")
+    assert main(shlex.split(command)) == 0
+    again = read_threshold(Path("recalibrated.json"))
+    assert (again.score, again.control, again.value) == ("entropy", "flagged-pixels", made.value)
 
 
 def test_a_threshold_depends_on_what_was_fitted_for_its_score(

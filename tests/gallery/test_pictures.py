@@ -287,6 +287,16 @@ def test_frames_and_their_format_are_chosen(scene: Scene, tmp_path: Path) -> Non
     assert pictures == [f"{Path(NAMES[place]).name}.jpg" for place in (0, 3, 4, 5)]
 
 
+def test_frames_are_chosen_by_a_regular_expression_as_evaluate_does(
+    scene: Scene, tmp_path: Path
+) -> None:
+    written = draw(scene.maps, tmp_path, frames=["^sub/.*"])
+    assert written.pictures == draw(scene.maps, tmp_path, frames=["sub/*"]).pictures
+    assert len(written.pictures["overlay-entropy"]) == 3
+    with pytest.raises(InputError, match="no frame of .* is named 'sub'"):
+        draw(scene.maps, tmp_path, frames=["sub"])  # a name alone is that of a frame
+
+
 def test_a_range_that_is_asked_for_is_drawn(scene: Scene, tmp_path: Path) -> None:
     ranges = {"entropy": (0.0, 0.01)}
     draw(scene.maps, tmp_path, score=["entropy"], frames=[NAMES[5]], ranges=ranges)

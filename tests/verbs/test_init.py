@@ -35,7 +35,7 @@ from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import FinetuneOptions, ReportOptions
 from segunc.reporting.facts import KIND as REPORT_KIND
-from segunc.training.config import TrainConfig, parse_config, read_config, record_data
+from segunc.training.config import TrainConfig, parse_config, read_config, record_command, record_data
 from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult, _steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
@@ -869,6 +869,31 @@ def test_folders_that_commands_made_are_recognised(made: Made, maps: Path, tmp_p
     assert is_output_folder(tmp_path / "figures" / "overlay-max-logit")
     assert not is_output_folder(tmp_path / "overlays")
     assert not is_output_folder(tmp_path)
+
+
+def test_an_update_prints_the_options_of_the_last_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw(Path("data"), image="img/{name}.jpg", frames=6)
+    segunc.init("data", out="my.yaml", void=["11"])
+    typed = "--config my.yaml --out runs/{} --seeds 0,1 --trainer.max_epochs {}"
+    dates = iter(["2026-01-01", "2026-01-03", "2026-01-02", "2026-01-04"])
+    with monkeypatch.context() as patched:
+        patched.setattr("segunc.training.config.now", lambda: next(dates))
+        record_command(Path("runs/old"), f"segunc train {typed.format('old', 3)}")
+        last = f"segunc train {typed.format('last', 5)}"
+        record_command(Path("runs/last/seed-0"), last)
+        record_command(Path("runs/abnn"), "segunc finetune --base runs/old --config my.yaml")
+        record_command(Path("runs/new"), "segunc train --config other.yaml --out runs/new")
+    result = segunc.init("data", out="my.yaml", update=True)
+    expected = last.replace("runs/last", "runs/updated")
+    assert result.then == expected
+    assert any("has the options of runs/last/seed-0" in note for note in result.notes)
+    Path("runs/updated").mkdir()
+    Path("runs/old/history.json").write_text("{")  # passed over
+    again = segunc.init("data", out="my.yaml", update=True)
+    assert again.then == expected.replace("updated", "updated-2")
 
 
 @pytest.mark.parametrize(

@@ -349,6 +349,7 @@ def test_frames_of_another_size_stop_the_watch(given: Any) -> None:
     assert gap["size"] == [64, 64]
     assert events[-1]["reason"] == "size"
     assert "64 x 64 pixels, and the threshold is applied to 64 x 128" in result.failure
+    assert "--size-change skip" in result.failure
     assert events[-1]["processed"] == 2
     assert events[-1]["read"] == 2 + sum(events[-1]["dropped"].values())
 
