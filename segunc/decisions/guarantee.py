@@ -63,7 +63,9 @@ _OF_MODEL = ("alpha", "scope", "size")
 _OPTIONS = ("draws", "seed", "alpha", "scope", "size", "precision")
 """Keys of a run that are options of predict and of watch, by the same names."""
 _NEW_FILE = "recalibrated.json"
-_LIKE_THESE = "calibrate on maps like these, which you made of calibration frames in a folder MAPS: "
+_LIKE_THESE = (
+    "calibrate on maps like these, which you made of calibration frames in a folder MAPS: "
+)
 
 
 @dataclass(frozen=True)

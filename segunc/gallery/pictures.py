@@ -149,7 +149,7 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
         InputError: no maps, an unknown score, a flag of a score that is not drawn or of other maps,
             no such frame, no images, an output in a maps folder, or another file in the place of
             the record.
-        PartialFailure: no label belongs to a frame.
+        NoLabelError: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):

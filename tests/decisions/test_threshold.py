@@ -580,6 +580,29 @@ def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> N
         read_threshold(out).check_run({"base_sha256": "a"}, "t.json")
 
 
+@pytest.mark.parametrize("verb", ["threshold", "evaluate"])
+def test_labels_of_which_none_fits_a_frame_are_bad_input(
+    data: dict[str, tuple[Path, Path]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+) -> None:
+    maps, _ = data["calibration"]
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    cv2.imwrite(str(labels / "another.png"), np.zeros((24, 32), np.uint8))
+    words = [verb, "--maps", str(maps), "--anomaly-labels", str(labels)]
+    if verb == "threshold":
+        words += ["--control", "missed-pixels", "--level", "0.2", "--out", str(tmp_path / "t.json")]
+    assert main(words) == 2
+    message, _, hint = capsys.readouterr().err.strip().splitlines()[-1].partition(". Hint: ")
+    assert message == (
+        f"segunc {verb}: no label in {labels} belongs to a frame: labels are named like "
+        f"another.png, and frames like {FRAMES[1]}"
+    )
+    assert hint.startswith("give labels the names of their frames")
+
+
 def calibrate_predicted(predicted: Job, out: Path) -> GuaranteedThreshold:
     """Calibrate a threshold of entropy on maps of ours."""
     return segunc.threshold(

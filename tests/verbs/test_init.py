@@ -35,7 +35,13 @@ from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import FinetuneOptions, ReportOptions
 from segunc.reporting.facts import KIND as REPORT_KIND
-from segunc.training.config import TrainConfig, parse_config, read_config, record_command, record_data
+from segunc.training.config import (
+    TrainConfig,
+    parse_config,
+    read_config,
+    record_command,
+    record_data,
+)
 from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult, _steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
