@@ -144,7 +144,7 @@ def _finetuning_of(base: Path, options: opts.TrainOptions) -> str:
     return f"segunc finetune {shlex.join([*words, *_data_words(options.settings)])}"
 
 
-def _data_words(settings: opts.Overrules) -> list[str]:
+def _data_words(settings: Any) -> list[str]:
     """Return the words of typed settings that name data."""
     words = []
     typed = iter(opts.words_of_settings(settings))
@@ -180,8 +180,8 @@ CALIBRATIONS = ("temperature", "anomaly", "class-sets")
 def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     """Return the command that comes after a fine-tuning.
 
-    Features need the anomaly score that is made of them. A model is calibrated by a temperature, and
-    a calibrated model is evaluated. Without data, only maps can be made.
+    Features need the anomaly score that is made of them. A model is calibrated by a temperature,
+    and a calibrated model is evaluated. Without data, only maps can be made.
     """
     from segunc.training.config import recorded_data
 

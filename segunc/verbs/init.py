@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -172,8 +173,8 @@ def init(options: InitOptions) -> InitResult:
         then = _training_with_new_frames(files.config, earlier)
         if earlier is not None:
             discovered.notes.append(
-                f"the command below has the options of {earlier.folder}, the newest training in {RUNS} "
-                "with this configuration"
+                f"the command below has the options of {earlier.folder}, the newest training in "
+                f"{RUNS} with this configuration"
             )
         discovered.notes.append(
             "a run is not continued with other frames, so the next training needs a new folder"
@@ -325,7 +326,7 @@ def _trains_with(words: Sequence[str], config: Path) -> bool:
     """Return whether the command of a training names a configuration."""
     return any(
         flag == "--config" and Path(value).resolve() == config.resolve()
-        for flag, value in zip(words, words[1:], strict=False)
+        for flag, value in pairwise(words)
     )
 
 

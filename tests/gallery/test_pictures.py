@@ -293,7 +293,7 @@ def test_frames_are_chosen_by_a_regular_expression_as_evaluate_does(
     written = draw(scene.maps, tmp_path, frames=["^sub/.*"])
     assert written.pictures == draw(scene.maps, tmp_path, frames=["sub/*"]).pictures
     assert len(written.pictures["overlay-entropy"]) == 3
-    with pytest.raises(InputError, match="no frame of .* is named 'sub'"):
+    with pytest.raises(InputError, match=r"no frame of .* is named 'sub'"):
         draw(scene.maps, tmp_path, frames=["sub"])  # a name alone is that of a frame
 
 

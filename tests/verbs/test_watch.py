@@ -5,8 +5,8 @@ counted, and a restarted watch goes on.
 from __future__ import annotations
 
 import json
-import signal
 import re
+import signal
 import threading
 import time
 import tracemalloc
