@@ -859,7 +859,8 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
         verdicts (FILE): verdicts on --maps that review pages exported (.json). They are used
             instead of labels, to count true alarms and misses
         out (JSON): file of the result (default: only print it)
-        frames (PATTERN): evaluate only frames whose names match this regular expression
+        frames (PATTERN): evaluate only frames whose names match this regular expression, e.g.
+            ^night/. A pattern with * and ? stands for whole names, e.g. night/*
         every (N): of these frames, evaluate every N-th (default 1)
         scores (A,B): scores to evaluate (default: all maps; with --model, those that predict
             writes)
@@ -943,7 +944,8 @@ class ThresholdOptions(Options, ClassTruthOptions):
             its frames; images then have times, in the order of their names
         groups (PATTERN|CSV): also find a threshold for each group of frames; write groups as for
             evaluate --groups
-        frames (PATTERN): use only frames whose names match this regular expression
+        frames (PATTERN): use only frames whose names match this regular expression, e.g. ^night/. A
+            pattern with * and ? stands for whole names, e.g. night/*
         found_share: share of an object's pixels that must be flagged for the object to be found, 0
             to 1 (default 0.5)
         smallest (N): smallest false alarm: pixels of a flagged region on normal ground; smaller
@@ -1189,7 +1191,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         out (DIR): folder of the pictures, outside the maps folder
         score (A,B): scores to draw (default: those of --flag, else anomaly if there are maps of it,
             otherwise entropy; with --to rerun all)
-        frames (A,B): names or patterns of frames to draw, e.g. 000120,night/* (default: all)
+        frames (A,B): draw only frames with these names, or whose names match this regular
+            expression, e.g. ^night/. A pattern with * and ? stands for whole names, e.g. night/*
         images (PATH): source images, if they were moved after predict
         ranges (A=LOW:HIGH,B=LOW:HIGH): scores at the two ends of the colour bar (default: fixed for
             scores in 0..1, the range of all frames for unbounded scores)

@@ -252,11 +252,20 @@ BLOCKS = [
 COMMANDS = [
     line for text in TEXTS.values() for line in re.findall(r"^\$ (segunc .*)$", text, re.MULTILINE)
 ]
-MODULE, JOB, HUB = (
+MODULE, JOB, HUB, ONNX, OPENVINO = (
     next(i for i, block in enumerate(BLOCKS) if mark in block)
-    for mark in ("# my_training.py", "segunc.review", "push_to_hub")
+    for mark in (
+        "# my_training.py",
+        "segunc.review",
+        "push_to_hub",
+        "# ONNX Runtime:",
+        "# OpenVINO:",
+    )
 )
-"""``HUB`` needs a hub, and runs in ``tests/posteriors/test_model_card.py``."""
+"""``HUB`` needs a hub, and runs in ``tests/posteriors/test_model_card.py``; ``ONNX`` and
+``OPENVINO`` need an exported file, and run in ``tests/exporting/test_export.py``.
+"""
+ELSEWHERE = (JOB, HUB, ONNX, OPENVINO)
 
 
 def run_block(index: int, folder: Path) -> str:
@@ -272,7 +281,7 @@ def run_block(index: int, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("index", [i for i in range(len(BLOCKS)) if i not in (JOB, HUB)])
+@pytest.mark.parametrize("index", [i for i in range(len(BLOCKS)) if i not in ELSEWHERE])
 def test_python_blocks_run(index: int, tmp_path: Path) -> None:
     stored = np.arange(12, dtype=np.uint16).reshape(3, 4)
     (tmp_path / "maps" / "epistemic").mkdir(parents=True)

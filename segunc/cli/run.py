@@ -141,12 +141,18 @@ def _finetuning_of(base: Path, options: opts.TrainOptions) -> str:
     if out.exists():
         out = base.with_name(f"{base.name}-abnn")
     words = ["--config", str(options.config), "--base", str(base), "--out", str(out)]
-    typed = iter(opts.words_of_settings(options.settings))
+    return f"segunc finetune {shlex.join([*words, *_data_words(options.settings)])}"
+
+
+def _data_words(settings: Any) -> list[str]:
+    """Return the words of typed settings that name data."""
+    words = []
+    typed = iter(opts.words_of_settings(settings))
     for word in typed:
         value = [] if "=" in word else [next(typed, "")]
         if word.startswith("--data."):
             words += [word, *value]
-    return f"segunc finetune {shlex.join(words)}"
+    return words
 
 
 def _training_in_words(measured: Mapping[str, Any]) -> str:
@@ -163,7 +169,51 @@ def _training_in_words(measured: Mapping[str, Any]) -> str:
 def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterable[str]:
     if result.measured:
         _tell_line(f"fine-tuning took {result.measured['seconds']:.0f} s")
+    _tell_line(f"then: {_step_after_finetune(result.out, options)}")
     return ()
+
+
+CALIBRATIONS = ("temperature", "anomaly", "class-sets")
+"""Methods after which a model is evaluated."""
+
+
+def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
+    """Return the command that comes after a fine-tuning.
+
+    Features need the anomaly score that is made of them. A model is calibrated by a temperature,
+    and a calibrated model is evaluated. Without data, only maps can be made.
+    """
+    from segunc.training.config import recorded_data
+
+    has_data = recorded_data(model) is not None
+    data_words = _data_words(options.settings)
+    in_place = ["--base", str(model), "--out", str(model)]
+    config = [] if options.config is None else ["--config", str(options.config)]
+    if options.method == "features":
+        words = [*config, "--method", "anomaly", *in_place, *data_words]
+        if not has_data:
+            words += ["--anomaly.images", "IMAGES"]
+        return f"segunc finetune {shlex.join(words)}"
+    if not has_data:
+        return f"segunc predict {shlex.join(['--model', str(model)])} --input IMAGES --out maps"
+    if options.method not in CALIBRATIONS:
+        words = [*config, "--method", "temperature", *in_place, *data_words]
+        return f"segunc finetune {shlex.join(words)}"
+    # Data that were typed stand in the record of the model, not in the configuration.
+    if data_words or not _names_data(options.config):
+        config = []
+    words = [*config, "--model", str(model), "--out", "metrics.json"]
+    return f"segunc evaluate {shlex.join(words)}"
+
+
+def _names_data(config: Path | str | None) -> bool:
+    """Return whether a configuration says which data set lies where."""
+    from segunc.training.config import read_config
+
+    if config is None:
+        return False
+    data = read_config(Path(config)).get("data")
+    return isinstance(data, dict) and bool(data.get("dataset") and data.get("root"))
 
 
 def _show_predict(result: Any, options: opts.PredictOptions) -> Iterator[str]:

@@ -4,11 +4,14 @@ program means by a name.
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
+from segunc.core.errors import InputError
 from segunc.data.image_files import IMAGE_SUFFIXES
 
 FRAME_ENDINGS = ("_leftImg8bit", "_rgb_anon", "_image", "_rgb")
@@ -84,3 +87,52 @@ def frames_named(names: Iterable[str], frames: Iterable[str]) -> dict[str, str |
             written = stem
         meant[name] = by_name.get(written)
     return meant
+
+
+WILDCARD = re.compile(r"(?<![].])[*?]")
+"""A star or a question mark that repeats neither "any character" nor a set of characters."""
+ONLY_REGULAR = re.compile(r"[\\^$(){}|+]")
+"""Characters that have a meaning in regular expressions alone."""
+
+
+HINT_PATTERNS = "'^night/' or 'night/*' takes the frames whose names begin with night/"
+
+
+def is_wildcard_pattern(pattern: str) -> bool:
+    """Return whether a pattern of frames is one of whole names, as ``night/*``, and no regular
+    expression.
+
+    >>> [is_wildcard_pattern(text) for text in ("night/*", "*.png", "^night", "f.*0", "f0")]
+    [True, True, False, False, False]
+    """
+    return WILDCARD.search(pattern) is not None and ONLY_REGULAR.search(pattern) is None
+
+
+def is_plain_name(pattern: str) -> bool:
+    """Return whether a pattern of frames can be no more than a name."""
+    return re.search(r"[][*?]", pattern) is None and ONLY_REGULAR.search(pattern) is None
+
+
+def compiled_pattern(pattern: str) -> re.Pattern[str]:
+    """Return what is searched for in :func:`composed` names of frames: a regular expression, or the
+    whole names that a pattern with ``*`` and ``?`` stands for, with or without the ending of a
+    file.
+
+    Raises:
+        InputError: it is neither.
+
+    >>> [bool(compiled_pattern(text).search("night/0012")) for text in ("night", "ht/*", "n*.png")]
+    [True, False, True]
+    """
+    written = composed(pattern)
+    if not is_wildcard_pattern(written):
+        try:
+            return re.compile(written)
+        except re.error as error:
+            raise InputError(
+                f"--frames '{pattern}' is not a regular expression ({error})", hint=HINT_PATTERNS
+            ) from error
+    stem, ending = os.path.splitext(written)
+    if ending.lower() not in FILE_ENDINGS:
+        return re.compile(rf"\A{fnmatch.translate(written)}")
+    return re.compile(rf"\A(?:{fnmatch.translate(written)}|{fnmatch.translate(stem)})")

@@ -5,6 +5,7 @@ voids it.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -61,7 +62,10 @@ _OF_MODEL = ("alpha", "scope", "size")
 """Keys of a run without which the model's own value holds."""
 _OPTIONS = ("draws", "seed", "alpha", "scope", "size", "precision")
 """Keys of a run that are options of predict and of watch, by the same names."""
-_HINT_CALIBRATE = "calibrate on maps like these: segunc threshold --maps MAPS"
+_NEW_FILE = "recalibrated.json"
+_LIKE_THESE = (
+    "calibrate on maps like these, which you made of calibration frames in a folder MAPS: "
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ class GuaranteedThreshold(Settings):
         if model_of(run) != self.model:
             raise InputError(
                 f"{source} was calibrated on maps of another model or tool than these",
-                hint=_HINT_CALIBRATE,
+                hint=self._hint_calibrate,
             )
         if not run:
             return
@@ -149,7 +153,7 @@ class GuaranteedThreshold(Settings):
                 raise InputError(
                     f"{source} was calibrated on maps {_mask_words(calibrated)}, and these were "
                     f"made {_mask_words(current)}",
-                    hint=_HINT_CALIBRATE,
+                    hint=self._hint_calibrate,
                 )
             own = key in _OF_MODEL
             before = f"the {key} of the model"
@@ -158,8 +162,35 @@ class GuaranteedThreshold(Settings):
             now = "that of the model" if current is None and own else repr(current)
             raise InputError(
                 f"{source} was calibrated on maps with {before}, and these have {now}",
-                hint=hint or _hint_for_setting(key, calibrated),
+                hint=hint or self._hint_for_setting(key, calibrated),
             )
+
+    def _hint_for_setting(self, key: str, calibrated: Any) -> str:
+        """Return what to do where maps differ from those of the calibration in one key of their
+        run.
+        """
+        if key not in _OPTIONS:
+            return self._hint_calibrate
+        if calibrated is None:
+            return f"leave --{key} out, or {self._hint_calibrate}"
+        value = "x".join(map(str, calibrated)) if key == "size" else str(calibrated)
+        return f"make the maps with --{key} {value}, or {self._hint_calibrate}"
+
+    @property
+    def _hint_calibrate(self) -> str:
+        """How to calibrate such a threshold on other maps: by the command that made this one, into
+        another file.
+        """
+        words = shlex.split(self.command)
+        if words[:2] == ["segunc", "threshold"] and {"--maps", "--out"} <= {*words[:-1]}:
+            words[words.index("--maps") + 1] = "MAPS"
+            words[words.index("--out") + 1] = _NEW_FILE
+            return _LIKE_THESE + shlex.join(words)
+        labels = "--config CONFIG" if self.control == "errors-kept" else "--anomaly-labels LABELS"
+        return (
+            f"{_LIKE_THESE}segunc threshold --maps MAPS {labels} --control {self.control} "
+            f"--level {self.level:g} --score {self.score} --out {_NEW_FILE}"
+        )
 
     def size_note(self, sizes: Collection[str], source: str) -> str:
         """Return what a user should know of frames of other sizes than those of the calibration;
@@ -184,16 +215,6 @@ class GuaranteedThreshold(Settings):
         """
         same_source = self.source == source or not (self.source and source)
         return same_source and self.frames.get(name) == identity
-
-
-def _hint_for_setting(key: str, calibrated: Any) -> str:
-    """Return what to do where maps differ from those of a calibration in one key of their run."""
-    if key not in _OPTIONS:
-        return _HINT_CALIBRATE
-    if calibrated is None:
-        return f"leave --{key} out, or {_HINT_CALIBRATE}"
-    value = "x".join(map(str, calibrated)) if key == "size" else str(calibrated)
-    return f"make the maps with --{key} {value}, or {_HINT_CALIBRATE}"
 
 
 def _mask_words(sha256: str | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,8 +12,15 @@ import numpy as np
 
 from segunc.colours import DisplayRange, colourise
 from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
-from segunc.core.files import inside, replacing, write_file
-from segunc.data.frame_names import composed, frames_named
+from segunc.core.files import inside, json_bytes, parse_json, read_bytes, replacing, write_file
+from segunc.core.removal import check_free
+from segunc.data.frame_names import (
+    HINT_PATTERNS,
+    compiled_pattern,
+    composed,
+    frames_named,
+    is_plain_name,
+)
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
 from segunc.decisions.flags import Threshold, check_promises
@@ -31,6 +37,9 @@ from segunc.scores import first_shown
 
 PictureFormat = Literal["png", "jpg", "pdf", "svg"]
 PAGE_FORMATS = ("pdf", "svg")  # pages for print, of which no video is made
+OVERLAY_NAME = "overlay.json"
+"""The record beside the pictures of a score. By it, ``segunc init`` passes over them."""
+OVERLAY_FORMAT = "segunc-overlay"
 # Wider pictures are scaled down: a video is encoded on one core, and a review needs no more.
 MAXIMUM_WIDTH = 1280
 CROP_WIDTH = 240  # pixels of each of the two views of a crop
@@ -72,8 +81,12 @@ class PictureWriter:
         """
         for score, content in self._draw(name, image, caption).items():
             path = inside(self.out, picture_name(score, name, self.format))
+            folder = f"overlay-{score}"
+            if folder not in written.pictures:
+                record = {"format": OVERLAY_FORMAT, "score": score}
+                write_file(inside(self.out, record_name(score)), json_bytes(record))
             write_file(path, content)
-            written.pictures.setdefault(f"overlay-{score}", []).append(path)
+            written.pictures.setdefault(folder, []).append(path)
 
     def _draw(self, name: str, image: Image, caption: str) -> dict[str, bytes]:
         """Return the file of the picture of each score."""
@@ -120,7 +133,7 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
     flag: Mapping[str, Threshold] | None = None,
     format: PictureFormat = "png",
 ) -> WrittenPictures:
-    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``.
+    """Draw frames of a maps folder into ``OUT/overlay-SCORE/F.ext``, with a record beside them.
 
     A frame that cannot be drawn does not stop the others. The keyword settings are those of
     :class:`segunc.options.OverlayOptions`.
@@ -134,8 +147,9 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
 
     Raises:
         InputError: no maps, an unknown score, a flag of a score that is not drawn or of other maps,
-            no such frame, no images, or an output in a maps folder.
-        PartialFailure: no label belongs to a frame.
+            no such frame, no images, an output in a maps folder, or another file in the place of
+            the record.
+        NoLabelError: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
     if is_ours(out) or out.resolve().is_relative_to(maps.resolve()):
@@ -167,8 +181,11 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
 
 
 def _check_names(out: Path, scores: Sequence[str], names: Sequence[str], format: str) -> None:
-    """Raise InputError before the work where the name of a picture leads out of its folder."""
+    """Raise InputError before the work where the name of a picture leads out of its folder, or
+    where another file lies in the place of the record.
+    """
     for score in scores:
+        check_free(out, record_name(score), lambda name: _is_record(out / name))
         for name in names:
             inside(out, picture_name(score, name, format))
 
@@ -199,24 +216,41 @@ def picture_name(score: str, frame: str, format: str) -> str:
     return f"overlay-{score}/{frame}.{format}"
 
 
+def record_name(score: str) -> str:
+    """Return the name of the record of the pictures of a score below their output folder."""
+    return f"overlay-{score}/{OVERLAY_NAME}"
+
+
+def _is_record(path: Path) -> bool:
+    """Return whether a file is the record of pictures that an earlier run drew."""
+    try:
+        content = parse_json(read_bytes(path))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("format") == OVERLAY_FORMAT
+
+
 def choose_frames(reader: MapsReader, patterns: Sequence[str] | None) -> list[str]:
-    """Return the frames that equal or match a pattern, in source order; InputError for a pattern
-    without a frame.
+    """Return the frames that are named or match a pattern, in source order; InputError for a
+    pattern without a frame.
     """
     if patterns is None:
         return list(reader.frames)
     chosen: set[str] = set()
     named = frames_named(patterns, reader.frames)
     for pattern in patterns:
-        wanted = composed(pattern)
-        matched = {name for name in reader.frames if fnmatchcase(composed(name), wanted)}
+        matched: set[str] = set()
         exact = named[pattern]
         if exact is not None:
             matched.add(exact)
+        elif not is_plain_name(pattern):
+            searched = compiled_pattern(pattern)
+            matched = {name for name in reader.frames if searched.search(composed(name))}
         if not matched:
             raise InputError(
                 f"no frame of {reader.place} is named '{pattern}'; "
-                f"they have names like {reader.frames[0]}"
+                f"they have names like {reader.frames[0]}",
+                hint=HINT_PATTERNS,
             )
         chosen |= matched
     return [name for name in reader.frames if name in chosen]

@@ -85,7 +85,7 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
 
     Raises:
         InputError: no maps, an unknown score, no images there or an output folder of another kind.
-        PartialFailure: no label belongs to a frame.
+        NoLabelError: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
     shown = choose_page_scores(reader, scores)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.core.urls import is_url, place_of, shown_url, split_topic
 from segunc.data.channels import COLOUR, shown_colours
 from segunc.data.frame_names import composed
@@ -34,6 +34,10 @@ from segunc.maps.shards import MANIFEST_NAME
 from segunc.scores import OF_DRAWS
 
 Label = npt.NDArray[np.uint8]
+
+
+class NoLabelError(InputError):
+    """Labels are given, and none of them belongs to a frame of the maps."""
 
 
 @dataclass(frozen=True)
@@ -246,8 +250,8 @@ class LabelSources:
 
         Raises:
             InputError: labels do not fit their meaning or the maps.
-            PartialFailure: no label of a kind belongs to a frame; of a data set's files it is
-                enough that those of one kind do.
+            NoLabelError: no label of a kind belongs to a frame; of a data set's files it is enough
+                that those of one kind do.
         """
         if self.labels is not None and self.label_map is None:
             raise InputError(
@@ -274,7 +278,7 @@ class LabelSources:
 
 
 def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: bool) -> None:
-    """Raise PartialFailure where labels are given, none of which belongs to a frame.
+    """Raise NoLabelError where labels are given, none of which belongs to a frame.
 
     Args:
         labels: that are given.
@@ -286,18 +290,20 @@ def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: b
     if isinstance(labels, Mapping):
         if any_found:
             return
-        raise PartialFailure(
+        raise NoLabelError(
             f"no label named like {next(iter(labels))} belongs to a frame; the frames are named "
-            f"like {frames[0]}; --split names another split of the data set"
+            f"like {frames[0]}",
+            hint="--split names another split of the data set",
         )
     folder = folder_of(labels)
     files = [path.relative_to(folder).as_posix() for path in list_images(folder)]
     if not files:
-        raise PartialFailure(f"{labels} holds no label files")
-    raise PartialFailure(
+        raise NoLabelError(f"{labels} holds no label files", hint="name the folder of the labels")
+    raise NoLabelError(
         f"no label in {labels} belongs to a frame: labels are named like {files[0]}, and frames "
-        f"like {frames[0]}; give labels the names of their frames, or for class labels --config "
-        "alone, with the file of segunc init, which lists the label of each image"
+        f"like {frames[0]}",
+        hint="give labels the names of their frames, or for class labels --config alone, with the "
+        "file of segunc init, which lists the label of each image",
     )
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.colours import colourise
-from segunc.core.errors import PartialFailure
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.from_maps import read_frame
@@ -101,7 +100,7 @@ def failures(
             continue
         try:
             files = labels.find(reader, reader.frames)
-        except PartialFailure as failure:  # of several maps folders some may have no label
+        except labelled.NoLabelError as failure:  # of several maps folders some may have no label
             if notes is not None:
                 notes.append(f"no pictures of failures from {reader.place}: {failure}")
             continue

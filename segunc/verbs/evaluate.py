@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from segunc.core.version import full_version, now
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels
 from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
-from segunc.data.frame_names import composed
+from segunc.data.frame_names import HINT_PATTERNS, compiled_pattern, composed
 from segunc.decisions.flags import (
     CALIBRATED_ON,
     SAME_BYTES,
@@ -36,7 +35,6 @@ from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.resampling import (
     Replicates,
     Resampling,
-    compiled,
     is_sidecar,
     resampled_units,
     save_replicates,
@@ -128,7 +126,7 @@ class FrameChoice:
         """Return the chosen names.
 
         Raises:
-            InputError: the pattern matches none, or is not a regular expression.
+            InputError: the pattern matches none, or is none.
         """
         return matching(names, self.pattern)[:: self.every]
 
@@ -531,7 +529,8 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
             return data.frames.of(names)
         # The samples of the data set were chosen; of others, whose names may be longer, none is
         # said to lack a label.
-        return [name for name in names if re.search(options.frames or "", name)] or names
+        searched = compiled_pattern(options.frames or "")
+        return [name for name in names if searched.search(composed(name))] or names
 
     source = MapsSource(maps, options.scores, choose, options.fps)
     result, evaluator = evaluate_maps(source, labels, measures)
@@ -609,14 +608,17 @@ def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
     """Return the names of frames that match ``--frames``; None matches all.
 
     Raises:
-        InputError: the pattern matches none, or is not a regular expression.
+        InputError: the pattern matches none, or is none.
     """
     names = list(frames)
-    regular = compiled(pattern or "", f"--frames '{pattern}' is not a regular expression")
-    chosen = [name for name in names if regular.search(composed(name))]
+    if pattern is None:
+        return names
+    searched = compiled_pattern(pattern)
+    chosen = [name for name in names if searched.search(composed(name))]
     if not chosen:
         raise InputError(
-            f"--frames '{pattern}' matches no frame; the first frame is named {names[0]}"
+            f"--frames '{pattern}' matches no frame; the first frame is named {names[0]}",
+            hint=HINT_PATTERNS,
         )
     return chosen
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -58,6 +61,8 @@ CELL_WIDTH = 400
 """Pixels of one image there."""
 GAP = 6
 """Pixels between two pairs there."""
+RUNS = "runs"
+"""The folder in which the commands that come next write their models."""
 LEGEND_COLUMNS = 4
 LEGEND_ROW_HEIGHT = 28
 
@@ -164,7 +169,13 @@ def init(options: InitOptions) -> InitResult:
         write_file(files.config, settings.encode())
     then = f"segunc train --config {files.config} --out runs/base"
     if options.update:
-        then = f"segunc train --config {files.config} --out runs/updated"
+        earlier = _earlier_training(files.config)
+        then = _training_with_new_frames(files.config, earlier)
+        if earlier is not None:
+            discovered.notes.append(
+                f"the command below has the options of {earlier.folder}, the newest training in "
+                f"{RUNS} with this configuration"
+            )
         discovered.notes.append(
             "a run is not continued with other frames, so the next training needs a new folder"
         )
@@ -274,6 +285,66 @@ def _steps_with(added: Counter[str]) -> str:
         steps.append("fit temperature, anomaly and class sets again")
     steps.append("evaluate again")
     return ", then ".join(steps)
+
+
+@dataclass(frozen=True)
+class _EarlierTraining:
+    """A training that a model folder records.
+
+    Attributes:
+        folder: the model folder.
+        words: the words of its command after ``segunc train``.
+        date: when it ended, in UTC.
+    """
+
+    folder: Path
+    words: Sequence[str]
+    date: str
+
+
+def _earlier_training(config: Path) -> _EarlierTraining | None:
+    """Return the newest training with a configuration that a folder in ``runs`` records; None if
+    there is none.
+
+    The commands that ``init`` proposes write there. Other folders would have to be searched for.
+    """
+    from segunc.training.config import HISTORY, recorded_commands
+
+    trainings: list[_EarlierTraining] = []
+    runs = Path(RUNS)
+    for record in sorted([*runs.glob(f"*/{HISTORY}"), *runs.glob(f"*/seed-*/{HISTORY}")]):
+        with suppress(InputError):  # a damaged record names no training
+            for entry in recorded_commands(record.parent)[:1]:
+                words = shlex.split(entry["command"])
+                training = _EarlierTraining(record.parent, words[2:], entry.get("date", ""))
+                if words[:2] == ["segunc", "train"] and _trains_with(training.words, config):
+                    trainings.append(training)
+    return max(trainings, key=lambda training: training.date, default=None)
+
+
+def _trains_with(words: Sequence[str], config: Path) -> bool:
+    """Return whether the command of a training names a configuration."""
+    return any(
+        flag == "--config" and Path(value).resolve() == config.resolve()
+        for flag, value in pairwise(words)
+    )
+
+
+def _training_with_new_frames(config: Path, earlier: _EarlierTraining | None) -> str:
+    """Return the command of a training after an update, with the options of an earlier one, into a
+    folder that is not there yet.
+    """
+    out = Path(RUNS, "updated")
+    number = 2
+    while out.exists():
+        out = Path(RUNS, f"updated-{number}")
+        number += 1
+    words = ["--config", str(config), "--out", str(out)]
+    if earlier is not None:
+        words = list(earlier.words)
+        words[words.index("--config") + 1] = str(config)
+        words[words.index("--out") + 1] = str(out)
+    return f"segunc train {shlex.join(words)}"
 
 
 def _recognised(root: Path, options: InitOptions, notes: list[str]) -> Recognised | None:

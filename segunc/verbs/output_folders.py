@@ -13,10 +13,13 @@ RECORDS = {
     "manifest.json": ("format", "segunc-maps"),
     "review.json": ("format", "segunc-review"),
     "report.json": ("kind", "segunc report"),
+    "overlay.json": ("format", "segunc-overlay"),
 }
-"""The record of maps, of a review page and of a report, with a key and its value in it."""
+"""The record of maps, of a review page, of a report and of overlays, with a key and its value in
+it.
+"""
 OVERLAYS = re.compile(r"overlay-[a-z][a-z0-9-]*")
-"""The names of folders of overlays, ``overlay-SCORE``; they hold no record."""
+"""The names of folders of overlays, ``overlay-SCORE``. Earlier versions wrote no record there."""
 NETWORK = "network.json"
 """The record of a model."""
 # They are written out here, because the modules that define them import torch, which is slow.
@@ -25,7 +28,7 @@ NETWORK = "network.json"
 def is_output_folder(folder: Path) -> bool:
     """Return whether a command made a folder: maps, a model, a report, a review page, or any other
     folder with a list of the files that runs wrote there; also the pictures of one score that
-    ``segunc overlay`` writes, by the name of their folder.
+    ``segunc overlay`` writes, by their record or by the name of their folder.
     """
     if (folder / LEDGER).is_file() or OVERLAYS.fullmatch(folder.name):
         return True

@@ -662,7 +662,8 @@ class _Watch:
             yield self._gap("size", frame=frame.number, size=list(size), reason=text)
             if self.options.size_change == "stop":
                 self._lose("size")
-                yield self.finish("size", f"{self._source.shown}: {text}")
+                hint = "with --size-change skip the watch waits until that size comes back"
+                yield self.finish("size", f"{self._source.shown}: {text}; {hint}")
         elif size == self._size and self._in_other_size:
             self._in_other_size = False
             yield self._gap("size", frame=frame.number, size=list(size), reason="flagging goes on")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import warnings
 from dataclasses import replace
@@ -579,6 +580,29 @@ def test_files_that_are_no_threshold_are_refused(data: Any, tmp_path: Path) -> N
         read_threshold(out).check_run({"base_sha256": "a"}, "t.json")
 
 
+@pytest.mark.parametrize("verb", ["threshold", "evaluate"])
+def test_labels_of_which_none_fits_a_frame_are_bad_input(
+    data: dict[str, tuple[Path, Path]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+) -> None:
+    maps, _ = data["calibration"]
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    cv2.imwrite(str(labels / "another.png"), np.zeros((24, 32), np.uint8))
+    words = [verb, "--maps", str(maps), "--anomaly-labels", str(labels)]
+    if verb == "threshold":
+        words += ["--control", "missed-pixels", "--level", "0.2", "--out", str(tmp_path / "t.json")]
+    assert main(words) == 2
+    message, _, hint = capsys.readouterr().err.strip().splitlines()[-1].partition(". Hint: ")
+    assert message == (
+        f"segunc {verb}: no label in {labels} belongs to a frame: labels are named like "
+        f"another.png, and frames like {FRAMES[1]}"
+    )
+    assert hint.startswith("give labels the names of their frames")
+
+
 def calibrate_predicted(predicted: Job, out: Path) -> GuaranteedThreshold:
     """Calibrate a threshold of entropy on maps of ours."""
     return segunc.threshold(
@@ -639,6 +663,29 @@ def test_a_threshold_of_other_settings_names_the_option_that_gives_its_own(
     with pytest.raises(InputError) as refused:
         made.check_run(run_of(predicted) | changes, "t.json")
     assert hint in f"Hint: {refused.value.hint}"
+
+
+@pytest.mark.parametrize("has_command", [True, False])
+@pytest.mark.parametrize("changes", [{"base_sha256": "0"}, {"draws": 9}])
+def test_the_command_that_calibrates_again_runs_as_it_is_printed(
+    predicted: Job,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    has_command: bool,
+    changes: dict[str, Any],
+) -> None:
+    made = calibrate_predicted(predicted, tmp_path / "t.json")
+    if not has_command:
+        made = replace(made, command="of another program")
+    with pytest.raises(InputError) as refused:
+        made.check_run(run_of(predicted) | changes, "t.json")
+    monkeypatch.chdir(tmp_path)
+    Path("MAPS").symlink_to(predicted.maps)
+    Path("LABELS").symlink_to(predicted.masks)
+    _, _, command = refused.value.hint.partition(": segunc ")
+    assert main(shlex.split(command)) == 0
+    again = read_threshold(Path("recalibrated.json"))
+    assert (again.score, again.control, again.value) == ("entropy", "flagged-pixels", made.value)
 
 
 def test_a_threshold_depends_on_what_was_fitted_for_its_score(

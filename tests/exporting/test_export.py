@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -541,6 +542,29 @@ def test_the_mask_flags_the_stored_codes_of_its_threshold(exported: Path, predic
         assert np.array_equal(flagged, expected)
         shares.append(flagged.mean())
     assert 0 < np.mean(shares) < 1
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_the_blocks_of_the_guide_flag_the_pixels_of_an_image(
+    exported: Path, predicted: Job, tmp_path: Path, runtime: str
+) -> None:
+    pytest.importorskip(runtime)
+    guide = (Path(__file__).parents[2] / "docs/guides/exporting.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (block,) = [block for block in blocks if f"import {runtime}\n" in block]
+    (tmp_path / "exported").symlink_to(exported)
+    path = min(predicted.frames.rglob("*.png"))
+    large = cv2.resize(cv2.imread(str(path)), (256, 128), interpolation=cv2.INTER_NEAREST)
+    cv2.imwrite(str(tmp_path / "frame.png"), large)  # the mean of 2 x 2 pixels is the frame
+    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, check=True, timeout=300)
+    session = onnxruntime.InferenceSession(
+        exported / "model.onnx", providers=["CPUExecutionProvider"]
+    )
+    (expected,) = session.run(["flagged"], {"image": read_input(path)})
+    flagged = cv2.imread(str(tmp_path / "flagged.png"), cv2.IMREAD_UNCHANGED)
+    assert set(np.unique(flagged)) == {0, 255}
+    # Rounding of another runtime may move a value across the threshold.
+    assert np.mean(flagged != 255 * expected[0]) <= (0.001 if runtime == "openvino" else 0)
 
 
 @pytest.mark.parametrize(

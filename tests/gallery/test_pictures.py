@@ -24,7 +24,7 @@ from segunc.gallery.drawing import (
     blend,
     draw_overlay,
 )
-from segunc.gallery.pictures import frame_rate, write_video
+from segunc.gallery.pictures import OVERLAY_NAME, frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
@@ -259,6 +259,7 @@ def test_overlays_are_written_for_each_score_and_frame(scene: Scene, tmp_path: P
     assert written.failed == {}
     expected = []
     for score in scores:
+        expected.append(f"overlay-{score}/{OVERLAY_NAME}")
         expected.extend(f"overlay-{score}/{name}.png" for name in NAMES)
     assert names(tmp_path / "out") == sorted(expected)
     folder = tmp_path / "out/overlay-entropy"
@@ -288,6 +289,16 @@ def test_frames_and_their_format_are_chosen(scene: Scene, tmp_path: Path) -> Non
     written = draw(scene.maps, tmp_path, frames=[f"{NAMES[0]}.png", "sub/*"], format="jpg")
     pictures = [path.name for path in written.pictures["overlay-entropy"]]
     assert pictures == [f"{Path(NAMES[place]).name}.jpg" for place in (0, 3, 4, 5)]
+
+
+def test_frames_are_chosen_by_a_regular_expression_as_evaluate_does(
+    scene: Scene, tmp_path: Path
+) -> None:
+    written = draw(scene.maps, tmp_path, frames=["^sub/.*"])
+    assert written.pictures == draw(scene.maps, tmp_path, frames=["sub/*"]).pictures
+    assert len(written.pictures["overlay-entropy"]) == 3
+    with pytest.raises(InputError, match=r"no frame of .* is named 'sub'"):
+        draw(scene.maps, tmp_path, frames=["sub"])  # a name alone is that of a frame
 
 
 def test_a_range_that_is_asked_for_is_drawn(scene: Scene, tmp_path: Path) -> None:
@@ -350,6 +361,18 @@ def test_what_the_maps_do_not_hold_is_refused(
     with pytest.raises(InputError, match=message):
         draw(scene.maps, tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_in_the_place_of_the_record_is_kept(scene: Scene, tmp_path: Path) -> None:
+    record = tmp_path / "overlay-entropy" / OVERLAY_NAME
+    record.parent.mkdir()
+    record.write_text("[1]")
+    with pytest.raises(InputError, match=r"overlay-entropy/overlay\.json, which is in no record"):
+        draw(scene.maps, tmp_path, score=["entropy"])
+    assert names(tmp_path) == [f"overlay-entropy/{OVERLAY_NAME}"]
+    record.unlink()
+    for _ in range(2):  # its own record is replaced
+        draw(scene.maps, tmp_path, score=["entropy"])
 
 
 def test_no_picture_is_written_into_a_maps_folder(scene: Scene, copy: Path) -> None:

@@ -340,7 +340,7 @@ def test_photographs_are_no_labels(
     tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = published(tmp_path, labelled=0)
-    assert run(*words_of_published(verb, folder, tmp_path)) == 1
+    assert run(*words_of_published(verb, folder, tmp_path)) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"no label in {folder} belongs to a frame" in error
     assert not (tmp_path / "out" / "index.html").exists()

@@ -2,11 +2,12 @@
 
 import json
 import re
+import shlex
 import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import yaml
 from PIL import Image
 
 import segunc
+from segunc.cli.main import build_parser
+from segunc.cli.run import _step_after_finetune
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256
 from segunc.core.removal import LEDGER
@@ -24,14 +27,21 @@ from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
 from segunc.data.module import SegmentationDataModule
+from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import FORMAT as MAPS_FORMAT
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
-from segunc.options import ReportOptions
+from segunc.options import FinetuneOptions, ReportOptions
 from segunc.reporting.facts import KIND as REPORT_KIND
-from segunc.training.config import TrainConfig, parse_config, read_config
+from segunc.training.config import (
+    TrainConfig,
+    parse_config,
+    read_config,
+    record_command,
+    record_data,
+)
 from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult, _steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
@@ -457,7 +467,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     then = f"then: segunc finetune --config {made.config} --base {made.base} --out {made.abnn}\n"
     assert then in trained
     words = ("--base", made.base, "--config", made.config, "--out", made.abnn)
-    succeed("finetune --device cpu", *words)
+    tuned = succeed("finetune --device cpu", *words).stdout
+    in_place = f"--base {made.abnn} --out {made.abnn}"
+    assert (
+        f"then: segunc finetune --config {made.config} --method temperature {in_place}\n" in tuned
+    )
     return made
 
 
@@ -469,6 +483,47 @@ EVALUATE = "evaluate --draws 2 --replicates 0"
 def test_a_fine_tuning_takes_the_data_of_its_base(made: Made) -> None:
     done = succeed(FEATURES, "--base", made.abnn, "--out", made.abnn)
     assert f"data: folder in {made.data}, which {made.abnn} was made with" in done.stdout
+    in_place = f"--base {made.abnn} --out {made.abnn}"
+    assert f"then: segunc finetune --method anomaly {in_place}\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "then"),
+    [
+        ("abnn", ["--data.root", "X Y"], "finetune --config C --method temperature IN --data.root"),
+        ("tta", [], "finetune --config C --method temperature IN"),
+        ("features", [], "finetune --config C --method anomaly IN"),
+        ("anomaly", [], "evaluate --config C --model M --out metrics.json"),
+        ("temperature", [], "evaluate --config C --model M --out metrics.json"),
+        ("class-sets", ["--data.root=X"], "evaluate --model M --out metrics.json"),
+    ],
+)
+def test_a_fine_tuning_names_the_command_that_comes_next(
+    tmp_path: Path, method: str, settings: list[str], then: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("data: {dataset: toy, root: .}\n")
+    model = tmp_path / "model"
+    record_data(model, {"dataset": "toy", "root": "."})
+    options = FinetuneOptions(
+        base="base", config=config, out=model, method=method, settings=settings
+    )
+    command = _step_after_finetune(model, options)
+    expected = then.replace("IN", f"--base {model} --out {model}")
+    expected = expected.replace(" C ", f" {config} ").replace(" M ", f" {model} ")
+    if "X Y" in settings:
+        expected += " 'X Y'"
+    assert command == f"segunc {expected}"
+    words = shlex.split(command)[1:]
+    assert build_parser().parse_known_args(words)[0].verb == words[0]
+
+
+def test_a_fine_tuning_without_data_is_followed_by_maps(tmp_path: Path) -> None:
+    options = FinetuneOptions(base="base", out=tmp_path)
+    command = _step_after_finetune(tmp_path, options)
+    assert command == f"segunc predict --model {tmp_path} --input IMAGES --out maps"
+    features = replace(options, method="features")
+    assert _step_after_finetune(tmp_path, features).endswith("--anomaly.images IMAGES")
 
 
 def test_an_evaluation_takes_the_data_of_its_model(made: Made) -> None:
@@ -795,8 +850,21 @@ def test_outputs_are_recognised_by_what_their_writers_call_them() -> None:
         MANIFEST_NAME: ("format", MAPS_FORMAT),
         PAGE_NAME: ("format", PAGE_FORMAT),
         "report.json": ("kind", REPORT_KIND),
+        OVERLAY_NAME: ("format", OVERLAY_FORMAT),
     }
     assert NETWORK == DESCRIPTION
+
+
+def test_overlays_are_passed_over_whatever_their_folder_is_called(
+    maps: Path, tmp_path: Path
+) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=3)
+    overlay = segunc.overlay(maps, out=tmp_path / "drawn", score=["entropy"], format="jpg")
+    (drawn,) = overlay.pictures
+    shutil.move(drawn, root / "figs")
+    result = segunc.init(root, out=tmp_path / "my.yaml", void=["11"])
+    assert len(frame_rows(result)) == 3
+    assert any("that segunc made, figs;" in note for note in result.notes)
 
 
 def test_folders_that_commands_made_are_recognised(made: Made, maps: Path, tmp_path: Path) -> None:
@@ -807,6 +875,31 @@ def test_folders_that_commands_made_are_recognised(made: Made, maps: Path, tmp_p
     assert is_output_folder(tmp_path / "figures" / "overlay-max-logit")
     assert not is_output_folder(tmp_path / "overlays")
     assert not is_output_folder(tmp_path)
+
+
+def test_an_update_prints_the_options_of_the_last_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw(Path("data"), image="img/{name}.jpg", frames=6)
+    segunc.init("data", out="my.yaml", void=["11"])
+    typed = "--config my.yaml --out runs/{} --seeds 0,1 --trainer.max_epochs {}"
+    dates = iter(["2026-01-01", "2026-01-03", "2026-01-02", "2026-01-04"])
+    with monkeypatch.context() as patched:
+        patched.setattr("segunc.training.config.now", lambda: next(dates))
+        record_command(Path("runs/old"), f"segunc train {typed.format('old', 3)}")
+        last = f"segunc train {typed.format('last', 5)}"
+        record_command(Path("runs/last/seed-0"), last)
+        record_command(Path("runs/abnn"), "segunc finetune --base runs/old --config my.yaml")
+        record_command(Path("runs/new"), "segunc train --config other.yaml --out runs/new")
+    result = segunc.init("data", out="my.yaml", update=True)
+    expected = last.replace("runs/last", "runs/updated")
+    assert result.then == expected
+    assert any("has the options of runs/last/seed-0" in note for note in result.notes)
+    Path("runs/updated").mkdir()
+    Path("runs/old/history.json").write_text("{")  # passed over
+    again = segunc.init("data", out="my.yaml", update=True)
+    assert again.then == expected.replace("updated", "updated-2")
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,7 @@ def test_overlays_and_their_video(thinned_maps: Path, tmp_path: Path) -> None:
         "000003.png",
         "000006.png",
         "000009.png",
+        "overlay.json",
     ]
     video = out / "overlay-epistemic.webm"
     assert f"video: {video}" in done.stdout

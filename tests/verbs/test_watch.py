@@ -5,6 +5,7 @@ counted, and a restarted watch goes on.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 import time
@@ -209,6 +210,32 @@ def test_kept_maps_are_those_of_predict_byte_by_byte(scene: Scene, tmp_path: Pat
     assert segunc.review(out / "maps", out=tmp_path / "review").page is not None
 
 
+def test_a_watch_is_compared_with_an_offline_run_as_the_guide_says(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/watching.md").read_text("utf-8")
+    section = guide.partition("\n## The same frames offline\n")[2].partition("\n## ")[0]
+    monkeypatch.chdir(tmp_path)
+    named = {"runs/abnn": scene.job.abnn, "drive.mp4": scene.clip, "threshold.json": scene.flag}
+    printed = {}
+    for command in re.findall(r"^\$ segunc (.*)$", section, re.MULTILINE):
+        words = [str(named.get(word, word)) for word in command.split()]
+        verb = words[0]
+        if verb in ("watch", "predict"):
+            words[1:1] = WORDS.split()
+        done = run(*words)
+        assert done.code == 0, done.stderr
+        printed[verb] = done.stdout
+    table = printed["compare"]
+    assert re.search(r"any change +\| +0 \| +0 % ", table)
+    assert re.search(r"regions only here +\| +0 \| +0 \|", table)
+    assert "12 frames" in table
+    alarms = of_kind(lines_of(Path("replay")), "alarm")
+    told = {region["event"] for alarm in alarms for region in alarm["regions"]}
+    rows = Path("offline.csv").read_text().splitlines()[1:]
+    assert told == {int(row.split(",")[0]) for row in rows}
+
+
 def test_only_alarms_are_kept_up_to_the_limit(scene: Scene, tmp_path: Path) -> None:
     events = scene.watch(out=tmp_path / "out", keep="alarms")
     alarms = [event["frame"] for event in of_kind(events, "alarm")]
@@ -349,6 +376,7 @@ def test_frames_of_another_size_stop_the_watch(given: Any) -> None:
     assert gap["size"] == [64, 64]
     assert events[-1]["reason"] == "size"
     assert "64 x 64 pixels, and the threshold is applied to 64 x 128" in result.failure
+    assert "--size-change skip" in result.failure
     assert events[-1]["processed"] == 2
     assert events[-1]["read"] == 2 + sum(events[-1]["dropped"].values())
 
