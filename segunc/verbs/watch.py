@@ -153,8 +153,8 @@ def watch(options: WatchOptions) -> WatchResult:
             not answer is found when the first event is asked for.
 
     >>> with watch(model=abnn, input=frames, flag=["entropy=0.9"], device="cpu") as events:
-    ...     print(next(events)["kind"], next(events)["what"])
-    start connected
+    ...     print(next(events)["kind"], next(events)["kind"])
+    start note
     """
     watched = _Watch(options)
     return WatchResult(watched, out=None if options.out is None else Path(options.out))
