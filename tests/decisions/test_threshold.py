@@ -447,17 +447,6 @@ def test_too_few_units_for_misses_are_not_said_to_flag_nothing(data: Any, tmp_pa
     assert refusal.value.hint.endswith("or --level 0.0244")
 
 
-def test_a_threshold_that_flags_nothing_is_said_to(data: Any, tmp_path: Path) -> None:
-    lax = calibrate(data, tmp_path / "t.json", control="missed-pixels", level=0.9999)
-    assert lax.threshold.flagged == 0
-    assert lax.notes[-1] == (
-        "this threshold flags no pixel of its calibration frames: they keep to missed-pixels of "
-        "0.9999 without it; a lower --level flags more"
-    )
-    usual = calibrate(data, tmp_path / "u.json")
-    assert not any("no pixel of its" in note for note in usual.notes)
-
-
 def test_the_flagged_share_is_of_all_labelled_pixels(data: Any, tmp_path: Path) -> None:
     made = calibrate(data, tmp_path / "t.json").threshold
     maps, _ = data["calibration"]
@@ -1070,6 +1059,10 @@ def test_an_exported_threshold_that_flags_nothing_is_said_to(
     note = made.threshold.note_on_silence
     assert note.startswith("this threshold flags no pixel of its calibration frames: ")
     assert note in made.notes
+    usual = segunc.threshold(
+        maps=predicted.maps, out=tmp_path / "u.json", **asked | {"level": 0.7}, **truth
+    )
+    assert usual.threshold.note_on_silence == ""
     exported = segunc.export(
         model=predicted.abnn,
         to="pt2",
