@@ -247,7 +247,7 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
 
 
 def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str]:
-    from segunc.decisions.guarantee import RISKS
+    from segunc.decisions.guarantee import MOST_OF, RISKS
     from segunc.maps.encoding import threshold_text
 
     threshold = result.threshold
@@ -259,7 +259,11 @@ def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str
         f" ({threshold.method}; {threshold.minimum_units} are the fewest)"
     )
     for control, risk in result.price.items():
-        yield f"  {RISKS[control]}: {risk:.3g} on these units"
+        largest = MOST_OF.get(control, "")  # the risk that the threshold was chosen by
+        yield f"  {RISKS[control]}: {risk:.3g} on these units{largest}"
+    if threshold.right_flagged is not None and threshold.wrong_flagged is not None:
+        yield f"  flagged right pixels: {threshold.right_flagged:.3g} of all right ones"
+        yield f"  flagged wrong pixels: {threshold.wrong_flagged:.3g} of all wrong ones"
     yield f"  false regions: {result.regions:.3g} a frame, of at least {threshold.smallest} pixels"
     for group, record in threshold.groups.items():
         value = threshold_text(record["value"])

@@ -32,6 +32,14 @@ RISKS: dict[str, str] = {
     "errors-kept": "wrong pixels among those kept",
 }
 """Each control in words."""
+MOST_OF = {
+    "false-alarms": ", the most at this or any higher threshold",
+    "errors-kept": ", the most at this or any lower threshold",
+}
+"""Of controls whose risk may go both ways: of which thresholds it is the largest, see
+:func:`segunc.decisions.risks.monotone`."""
+FALLING = ("flagged-pixels", "false-alarms")
+"""Controls whose risk falls when the threshold rises: where nothing is flagged, there is none."""
 SETTINGS = (
     "temperature",
     "calibrator_sha256",
@@ -56,7 +64,16 @@ FITTED = {
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
 FITTED_KEYS = ("features_sha256", "anomaly", "class_sets")
 """All keys of :data:`FITTED`: two models with equal hashes may still differ in these."""
-LATER_KEYS = {"source", "smallest_object", "preparation", "sizes", "chosen"}
+LATER_KEYS = {
+    "source",
+    "smallest_object",
+    "preparation",
+    "sizes",
+    "chosen",
+    "flagged",
+    "right_flagged",
+    "wrong_flagged",
+}
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
 """Keys of a run without which the model's own value holds."""
@@ -105,6 +122,13 @@ class GuaranteedThreshold(Settings):
     # Width x height of the calibration frames, each size once; nothing in earlier versions.
     sizes: tuple[str, ...] = ()
     chosen: str = ""  # one sentence on what else was chosen on these frames; empty if unknown
+    # Shares of all labelled pixels of the calibration frames in the promised place that are
+    # flagged; None in earlier versions.
+    flagged: float | None = None
+    # The same of pixels with a right and with a wrong prediction, for errors-kept alone; None also
+    # where there is no such pixel.
+    right_flagged: float | None = None
+    wrong_flagged: float | None = None
     kind: str = "segunc threshold"
     version: int = 1
 
@@ -205,6 +229,26 @@ class GuaranteedThreshold(Settings):
             f"{source} was calibrated on frames of {calibrated} pixels, and these have "
             f"{these}: its promise is about the former, and regions and objects of a "
             "number of pixels are of another size here"
+        )
+
+    @property
+    def note_on_silence(self) -> str:
+        """What a user should know of a threshold that flags nothing; empty where it flags
+        something, and for a file of an earlier version.
+        """
+        if self.flagged is None or self.flagged > 0:
+            return ""
+        return f"this threshold flags no pixel of its calibration frames: {self._why_silent}"
+
+    @property
+    def _why_silent(self) -> str:
+        if self.control in FALLING:
+            return (
+                f"{self.units} units allow none at {self.control} of {self.level:g}; a larger "
+                "--level or more units flag more"
+            )
+        return (
+            f"they keep to {self.control} of {self.level:g} without it; a lower --level flags more"
         )
 
     def holds(self, name: str, identity: str, source: str) -> bool:

@@ -30,7 +30,7 @@ from scipy.special import bdtr, betainccinv  # scipy.stats takes seconds to impo
 
 from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
-from segunc.decisions.guarantee import MAX_ALARMS, RISKS, MethodName, block_seconds
+from segunc.decisions.guarantee import FALLING, MAX_ALARMS, RISKS, MethodName, block_seconds
 from segunc.maps.encoding import Array
 from segunc.metrics.counting import KEYS, Counts, ScoreBins, rank
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to
@@ -192,6 +192,22 @@ class Scene:
         """Return how many keys lie below each threshold, int64 ``[K + 1]``."""
         cumulated = np.bincount(keys, minlength=self.size).cumsum()
         return np.concatenate([[0], cumulated]).astype(np.int64)
+
+
+def flagged_shares(counts: npt.NDArray[np.number]) -> tuple[float | None, float | None]:
+    """Return the shares of the right and of the wrong pixels that are flagged; None where there is
+    no such pixel.
+
+    Args:
+        counts: of :meth:`Scene.counts` for ``errors-kept`` at a threshold and at the last one,
+            which flags nothing, ``[2, 2]``; a sum over frames.
+    """
+    (wrong_kept, wrong), (kept, pixels) = counts.tolist()
+    right = pixels - wrong
+    right_kept = kept - wrong_kept
+    right_flagged = 1 - right_kept / right if right else None
+    wrong_flagged = 1 - wrong_kept / wrong if wrong else None
+    return right_flagged, wrong_flagged
 
 
 class Pool:
@@ -358,10 +374,15 @@ class Method:
         if sums.units >= needed:
             return
         smallest = self.smallest_level(sums.control, sums.units)
+        hint = f"{option} {smallest:g}"
+        if more:
+            hint = f"{more}, or {hint}"
+        if sums.control in FALLING:
+            hint += ", at which next to nothing is flagged; larger levels have room"
         raise InputError(
             f"{sums.units} {units} are too few for {sums.control} of {level:g}, "
             f"which needs {needed}; the smallest level that they can have is {smallest:g}",
-            hint=f"{more}, or {option} {smallest:g}" if more else f"{option} {smallest:g}",
+            hint=hint,
         )
 
     def upper_bound(self, sums: LossSums, key: int) -> float:

@@ -15,7 +15,15 @@ from segunc.core.errors import InputError
 from segunc.data.labels import IGNORE
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import MethodName
-from segunc.decisions.risks import OF_ANOMALIES, OF_CLASSES, LossSums, Method, Pool, Scene
+from segunc.decisions.risks import (
+    OF_ANOMALIES,
+    OF_CLASSES,
+    LossSums,
+    Method,
+    Pool,
+    Scene,
+    flagged_shares,
+)
 from segunc.evaluation import parts
 from segunc.evaluation.parts import (
     ALL_IGNORED,
@@ -214,15 +222,19 @@ _FLAGGED_KEY = int(score_keys(np.ones(1, np.uint8))[0])  # of a score that is 1
 
 class Achieved(Flagged):
     """The mean loss of these units at a threshold with a promise, beside the promised ``level``;
-    ``upper`` bounds the risk with 95 %. Its counts are those of each frame, ``[2, 2]``, at the
-    threshold and where nothing is flagged.
+    ``upper`` bounds the risk with 95 %. Of ``errors-kept`` also ``right_flagged`` and
+    ``wrong_flagged``, shares of all right and of all wrong pixels. Its counts are those of each
+    frame, ``[2, 2]``, at the threshold and where nothing is flagged.
     """
 
     batch = 512
     undefined = "no unit holds what the promise is about"
-    names = (("risk",), ("level",), ("units",), ("upper",))
-    metrics = (parts.lower("risk", "achieved"), parts.Metric("level", "promised"))
-    point = frozenset(names)
+    metrics = (
+        parts.lower("risk", "achieved"),
+        parts.Metric("level", "promised"),
+        parts.lower("right_flagged", "of right pixels"),
+        parts.higher("wrong_flagged", "of wrong pixels"),
+    )
 
     def __init__(
         self, score: str, threshold: Threshold, control: str, anomalies: bool, time_of: TimeOf
@@ -234,6 +246,10 @@ class Achieved(Flagged):
         self.level = threshold.guarantee.levels[control]
         self.needs = "anomaly" if anomalies and control not in OF_CLASSES else "class"
         self.lacks = f"no labelled frame has what {control} needs"
+        self.names = (("risk",), ("level",), ("units",), ("upper",))
+        if control in OF_CLASSES:
+            self.names += (("right_flagged",), ("wrong_flagged",))
+        self.point = frozenset(self.names)
         if control != self.guarantee.control:
             self.section = (*self.section, control)
         self.unit = resampled_units(
@@ -280,12 +296,24 @@ class Achieved(Flagged):
         if self.guarantee.method == "clopper-pearson":
             name_of_method = "clopper-pearson"
         method = Method(name_of_method, confidence=0.95)
-        return {
+        numbers: Numbers = {
             ("risk",): method.risk(sums, 0),
             ("level",): self.level,
             ("units",): sums.units,
             ("upper",): method.upper_bound(sums, 0),
         }
+        if self.control in OF_CLASSES:
+            right, wrong = flagged_shares(np.sum([*counts.values()], axis=0))
+            numbers["right_flagged",] = right
+            numbers["wrong_flagged",] = wrong
+        return numbers
+
+    def why(self, counts: dict[str, Counts], name: NumberPath) -> str:
+        if counts and name == ("right_flagged",):
+            return "no pixel is rightly predicted"
+        if counts and name == ("wrong_flagged",):
+            return "no pixel is wrongly predicted"
+        return self.undefined
 
 
 FLAGGED_METRICS = (

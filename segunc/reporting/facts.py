@@ -24,6 +24,7 @@ from segunc.metrics.objects import KINDS
 from segunc.posteriors.model import model_files
 from segunc.reporting.failures import Failures
 from segunc.reporting.inputs import Inputs
+from segunc.reporting.summary_lines import TEST, VALIDATION_SPLITS
 from segunc.scores import first_shown
 from segunc.training.config import HISTORY, data_of_network, recorded_commands, recorded_data
 
@@ -31,12 +32,10 @@ KIND = "segunc report"
 VERSION = 2
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
-TEST = "test"
 VALIDATION = "validation"
 CALIBRATION = "calibration"
 ROLES = (TEST, VALIDATION, CALIBRATION)
 """What frames were used for. Only those of the first role say how a model does on new frames."""
-_VALIDATION_SPLITS = ("val", "valid", "validation", "selection")
 _TRAINED = {"epochs", "val_miou", "trained"}
 """Keys of the record of a network that ``segunc train`` trained; an imported network has none."""
 _MACHINE = (
@@ -87,6 +86,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "monitor": _monitor(inputs.monitor) if inputs.monitor else None,
         "failures": found.pictures,
         "failures_searched": found.searched,
+        "failures_found": found.found,
         "failures_bars": found.bars,
         "settings": _settings(inputs),
         "other_labels": _other_labels(inputs.results),
@@ -439,7 +439,7 @@ def _role(inputs: Inputs, record: Row, *trainings: Row) -> str:
     split = record.get("split")
     if split is None:
         return TEST
-    if split == "selection" or (not any(trainings) and split in _VALIDATION_SPLITS):
+    if split == "selection" or (not any(trainings) and split in VALIDATION_SPLITS):
         return VALIDATION
     used = [(data.get("dataset"), data.get("validation")) for data in trainings]
     for attachment in inputs.model.attachments.values():
@@ -459,17 +459,17 @@ def _result(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
     content = run.content
     record = content["run"]
     counts = content["counts"]
-    score = _score_of(inputs, content)
-    flagged = content.get("flagged", {}).get(score, {})
+    score = first_shown(content["scores"])
+    threshold_score = _threshold_score(inputs, content) or score
+    flagged = content.get("flagged", {}).get(threshold_score, {})
     at_threshold = "promise" in flagged and any(flagged.get(kind) for kind in KINDS)
+    missed_score = threshold_score if at_threshold else score
     bins = flagged if at_threshold else content["scores"].get(score, {})
     missed = {kind: _missed(bins.get(kind, {})) for kind in (*KINDS, "group")}
     pooled = content["scores"].get(score, {}).get("pooled", {})
     detected = pooled.get("aupr") is not None
     role = _role(inputs, record, *trainings)
     calibrated = _calibration_frames(inputs, run)
-    kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
-    kept["run"] = _without_command(record)
     data = _data_words(record)
     return {
         "name": run.name,
@@ -482,19 +482,27 @@ def _result(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
             f"{data}, {_frames_words(counts.get('anomaly_frames', 0), role, calibrated)}"
         ),
         "score": score if detected else None,
+        "missed_score": missed_score,
         "found": "At the threshold" if at_threshold else "With 5 % of the normal pixels flagged",
         "segmented": content.get("segmentation", {}).get("miou") is not None,
         "missed": missed,
-        "content": kept,
+        "content": _content(content),
     }
 
 
-def _score_of(inputs: Inputs, content: Row) -> str:
-    """Return the score of a result that the report shows: that of a threshold, if it is there."""
+def _content(content: Row) -> Facts:
+    """Return the content of a result that a report holds."""
+    kept = {key: value for key, value in content.items() if key not in ("reasons", "forms")}
+    kept["run"] = _without_command(content["run"])
+    return kept
+
+
+def _threshold_score(inputs: Inputs, content: Row) -> str:
+    """Return the score of the first threshold whose score a result has; empty for none."""
     for threshold in inputs.thresholds.values():
         if threshold.score in content["scores"]:
             return threshold.score
-    return first_shown(content["scores"])
+    return ""
 
 
 def _data_words(record: Row) -> str:
@@ -581,6 +589,9 @@ def _achieved(
                 "units": numbers.get("units"),
                 "upper": numbers.get("upper"),
                 "kept": kept,
+                # Of errors-kept; results of earlier versions do not record them.
+                "right_flagged": numbers.get("right_flagged"),
+                "wrong_flagged": numbers.get("wrong_flagged"),
                 "shifted": "corruption" in result["content"]["run"],
                 "same_input": result["content"]["run"].get("calibration_input", False),
                 # Results of earlier versions do not record the sizes of their frames.

@@ -5,6 +5,7 @@ errors.
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -50,9 +51,11 @@ class Failures:
     """The worst failures of maps.
 
     Attributes:
-        pictures: ``title``, ``line`` and ``jpeg`` in base64 of each picture.
+        pictures: ``title``, ``frame``, ``line`` and ``jpeg`` in base64 of each picture.
         searched: number of labelled frames in which failures were looked for. Without pictures, 0
             means that nothing was measured, and any other number that nothing was found.
+        found: of each kind that was found, by its title: how many failures, or frames with one,
+            since of false alarms and confident errors each frame gives its worst one.
         bars: of the colours of each score: ``score``, ``ticks``, ``hatched`` (whether its upper
             half is extrapolated) and ``words``, what its scale means.
     """
@@ -60,6 +63,7 @@ class Failures:
     pictures: list[dict[str, str]]
     searched: int
     bars: list[dict[str, Any]] = field(default_factory=list)
+    found: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ def failures(
     searched = 0
     pictures: list[dict[str, str]] = []
     bars: list[dict[str, Any]] = []
+    found: Counter[str] = Counter()
     for reader in inputs.maps:
         point = _operating_point(inputs, reader)
         if point is None:
@@ -108,13 +113,14 @@ def failures(
         for name in _test_frames(inputs, reader, files, point.score):
             candidates.extend(_of_frame(reader, files, name, point))
             searched += 1
+        found.update(f"{candidate.title}." for candidate in candidates)
         worst = _worst(candidates, max(EACH // len(inputs.maps), 1), reader.frames)
         if worst and len(pictures) < 3 * EACH:
             bar = _bar(reader, point.score)
             pictures += _pictures(reader, point.score, worst)
             if bar not in bars:
                 bars.append(bar)
-    return Failures(pictures[: 3 * EACH], searched, bars)
+    return Failures(pictures[: 3 * EACH], searched, bars, dict(found))
 
 
 def _bar(reader: MapsReader, score: str) -> dict[str, Any]:
@@ -177,7 +183,7 @@ def _worst(failures: Sequence[Failure], most: int, frames: Sequence[str]) -> lis
 def _apart(failures: Sequence[Failure], most: int, places: Mapping[str, int]) -> list[Failure]:
     """Return the heaviest failure and the heaviest ones of frames that are far from those of the
     chosen ones. Where there are too few, the distance is halved; other failures of the same frame
-    come last.
+    come last, also in the order.
 
     Args:
         failures: of one kind, the heaviest first.
@@ -193,10 +199,11 @@ def _apart(failures: Sequence[Failure], most: int, places: Mapping[str, int]) ->
             if not near and len(chosen) < most:
                 chosen.append(failure)
         distance //= 2
+    more: list[Failure] = []
     for failure in failures:
-        if failure not in chosen and len(chosen) < most:
-            chosen.append(failure)
-    return sorted(chosen, reverse=True)
+        if failure not in chosen and len(chosen) + len(more) < most:
+            more.append(failure)
+    return sorted(chosen, reverse=True) + more
 
 
 def _pictures(
@@ -213,6 +220,7 @@ def _pictures(
         jpeg = draw_crop(failure.box, images[failure.frame], colours)
         yield {
             "title": f"{failure.title}.",
+            "frame": failure.frame,
             "line": failure.line,
             "jpeg": base64.b64encode(jpeg).decode(),
         }

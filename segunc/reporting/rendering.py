@@ -21,10 +21,12 @@ from segunc.reporting.failures import CONFIDENT_ERROR, FALSE_ALARM, MISSED
 from segunc.reporting.summary_lines import (
     agreement_sentences,
     chance,
+    folded,
     measuring,
     not_measured,
     number,
     promise_words,
+    resampled,
 )
 from segunc.scores import title_of
 from segunc.training.config import read_config
@@ -51,8 +53,12 @@ def render(facts: Mapping[str, Any], sha256: str) -> str:
         sha256: of that file.
     """
     sections = read_config(Path(__file__).parent / "assets" / "sections.yaml", own=True)
+    shown, missing, missing_words = folded(facts["summary"])
     context = {
         "sections": sections,
+        "shown": shown,
+        "missing": missing,
+        "missing_words": missing_words,
         "areas": titles(AREAS),
         "judged": titles(JUDGED_METRICS),
         "states": STATES,
@@ -84,6 +90,8 @@ def _template(name: str) -> Template:
         "not_measured": not_measured,
         "measuring": measuring,
         "promise_words": promise_words,
+        "resampled": resampled,
+        "shown_failures": _shown_failures,
         "frame_names": _frame_names,
     }
     return environment.get_template(name, globals=names)
@@ -114,6 +122,37 @@ def _frame_names(names: Iterable[str]) -> str:
     shown = ", ".join(names[:NAMED_FRAMES])
     left = len(names) - NAMED_FRAMES
     return f"{shown} and {left} more, which report.json names" if left > 0 else shown
+
+
+def _shown_failures(pictures: Iterable[Mapping[str, str]], found: Mapping[str, int]) -> list[str]:
+    """Return of each kind how many of the failures that were found are shown, and from how many
+    frames.
+
+    Args:
+        pictures: that are shown.
+        found: number of failures by their title, see
+            :class:`segunc.reporting.failures.Failures`.
+    """
+    pictures = list(pictures)
+    words = []
+    for title, number_found in found.items():
+        frames = [picture["frame"] for picture in pictures if picture["title"] == title]
+        from_frames = f"from {_counted(len(set(frames)), 'frame')}"
+        if title == f"{MISSED}.":
+            words.append(
+                f"{len(frames)} of {_counted(number_found, 'missed object')}, {from_frames}"
+            )
+        else:
+            kind = title.rstrip(".").lower()
+            words.append(
+                f"{len(frames)} of {_counted(number_found, 'frame')} with a {kind}, of each its "
+                f"{'strongest' if title == f'{FALSE_ALARM}.' else 'largest'}"
+            )
+    return words
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _lowest_first(ious: Mapping[str, float | None]) -> Iterable[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from segunc.decisions.guarantee import unit_words
 from segunc.decisions.risks import OF_CLASSES, binomial_bound
 from segunc.decisions.states import (
     BROKEN,
@@ -23,9 +24,16 @@ from segunc.scores import title_of
 
 Line = dict[str, str]
 Row = Mapping[str, Any]
+TEST = "test"  # frames that nothing was chosen on
 _SETTINGS = {"size": "Size", "draws": "Draws", "seed": "Seed", "mask": "Mask"}
 _MAX_SHOWN = 3  # data sets of one kind in a line
 _MAX_SHIFT_NUMBERS = 6  # in a line
+VALIDATION_SPLITS = ("val", "valid", "validation", "selection")
+"""Names of splits on which epochs are usually chosen."""
+FEW_UNITS = 10
+"""Number of resampled units below which an interval is not to be relied on."""
+STATEMENT = "statement"
+MEASUREMENT = "measurement"
 
 
 def summary_of(facts: Row) -> list[Line]:
@@ -36,7 +44,8 @@ def summary_of(facts: Row) -> list[Line]:
 
     Returns:
         ``name``, ``state`` (a key of :data:`segunc.decisions.states.STATES`) and ``text`` of each
-        line; promises that do not hold come first.
+        line; promises that do not hold come first. A line of which nothing was given names in
+        ``lacks`` what that would be: a statement of the operator, or a measurement.
     """
     lines = [
         _classes(facts),
@@ -77,7 +86,33 @@ def chance(counts: Row) -> str:
 def share(part: int, whole: int) -> str:
     """Return a share of objects with its upper bound (one-sided, 95 %, Clopper and Pearson)."""
     bound = binomial_bound(part, whole)
-    return f"{percent(part / whole, 0)}, upper bound {percent(bound, 0)}"
+    words = "95 %, if objects are independent of each other"
+    return f"{percent(part / whole, 0)}, upper bound {percent(bound, 0)} ({words})"
+
+
+def resampled(result: Row) -> str:
+    """Return what the intervals of a result are over, such as ``2 folders``, and that few units
+    give no interval to rely on; empty where none were made.
+    """
+    bootstrap = result["content"].get("bootstrap", {})
+    units = bootstrap.get("units")
+    if units is None or not result["content"]["intervals"]:
+        return ""
+    words = f"{units} {unit_words(bootstrap['unit'])}{'' if units == 1 else 's'}"
+    if bootstrap["unit"] == "folder":
+        words += " (of frames, such as drives)"
+    if units < FEW_UNITS:
+        words += ": too few, so its intervals are not to be relied on"
+    return words
+
+
+def _few_units(result: Row) -> str:
+    """Return a sentence on intervals over few units; empty for nothing."""
+    units = result["content"].get("bootstrap", {}).get("units")
+    if units is None or units >= FEW_UNITS:
+        return ""
+    words = resampled(result)
+    return f"Intervals of {result['name']} are over {words}." if words else ""
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -89,10 +124,15 @@ def _line(name: str, state: str, *sentences: str) -> Line:
     return {"name": name, "state": state, "text": " ".join(filter(None, sentences))}
 
 
+def _missing(name: str, lacks: str, text: str) -> Line:
+    """Return a line of which nothing was given."""
+    return {**_line(name, OPEN, text), "lacks": lacks}
+
+
 def _classes(facts: Row) -> Line:
-    result = next((result for result in facts["results"] if result["segmented"]), None)
+    result = _best_result([result for result in facts["results"] if result["segmented"]])
     if result is None:
-        return _line("Classes", OPEN, "Not measured.")
+        return _missing("Classes", MEASUREMENT, "Not measured.")
     per_class = result["content"]["segmentation"]["per_class"]
     classes = {name: iou for name, iou in per_class.items() if iou is not None}
     never = _never_found(result)
@@ -113,7 +153,20 @@ def _classes(facts: Row) -> Line:
         sentences.append(
             f"{_are(unlabelled)} predicted and not in these labels; the mean counts IoU 0."
         )
-    return _line("Classes", MEASURED, *sentences)
+    return _line("Classes", MEASURED, *sentences, _few_units(result))
+
+
+def _best_result(results: Sequence[Row]) -> Row | None:
+    """Return the result that says most of new frames: of clean images before corrupted ones, and
+    of test frames before those of a validation, by their role and the name of their split.
+    """
+
+    def doubt(result: Row) -> tuple[bool, bool, bool]:
+        run = result["content"]["run"]
+        is_validation = result.get("role", TEST) != TEST
+        return bool(run.get("corruption")), is_validation, run.get("split") in VALIDATION_SPLITS
+
+    return min(results, key=doubt, default=None)
 
 
 def _never_found(result: Row) -> list[str]:
@@ -146,37 +199,53 @@ def _probabilities(facts: Row) -> Line:
             ece = number(result, "calibration", "ece")
             by_data.setdefault(result["labelled"], f"{ece} on {result['labelled']}")
     if not by_data:
-        return _line("Probabilities", OPEN, "Not measured.")
+        return _missing("Probabilities", MEASUREMENT, "Not measured.")
     shown = [*by_data.values()][:_MAX_SHOWN]
     text = f"Confidence and accuracy differ on average by {'; '.join(shown)} (ECE)."
     return _line("Probabilities", MEASURED, text)
 
 
 def _unknown_objects(facts: Row) -> Line:
-    result = next((result for result in facts["results"] if result["score"]), None)
+    result = _best_result([result for result in facts["results"] if result["score"]])
     if result is None:
-        return _line("Unknown objects", OPEN, "Not measured.")
+        return _missing("Unknown objects", MEASUREMENT, "Not measured.")
     content = result["content"]
     score = result["score"]
     aupr = number(result, "scores", score, "pooled", "aupr")
     flagged = content["scores"][score]["pooled"]["fpr95"]
     sentences = [
-        f"{title_of(score)} finds anomaly pixels with an AUPR of {aupr}",
+        f"The score {title_of(score, capital=False)} finds anomaly pixels with an AUPR of {aupr}",
         f"on {result['with_anomalies']}; chance has {chance(content['counts'])}.",
         f"At a recall of 95 % it flags {percent(flagged)} of the normal pixels.",
+        *_other_scores(facts, result),
     ]
     rows = result["missed"]["size"]
     if rows:
         objects = sum(row[1] for row in rows)
         missed = sum(row[2] for row in rows)
-        sentences.append(f"{result['found']} it misses {missed} of {objects} objects:")
+        other = result.get("missed_score", score)
+        who = "it" if other == score else title_of(other, capital=False)
+        sentences.append(f"{result['found']} {who} misses {missed} of {objects} objects:")
         sentences.append(f"{share(missed, objects)}.")
-    return _line("Unknown objects", MEASURED, *sentences)
+    return _line("Unknown objects", MEASURED, *sentences, _few_units(result))
+
+
+def _other_scores(facts: Row, result: Row) -> Iterator[str]:
+    """Yield a sentence on each threshold of another score than the headline's."""
+    for threshold in facts["thresholds"]:
+        score = threshold["score"]
+        if score == result["score"] or score not in result["content"]["scores"]:
+            continue
+        yield (
+            f"The numbers with a threshold are of {title_of(score, capital=False)}, the score of "
+            f"{threshold['file']}, which has an AUPR of "
+            f"{number(result, 'scores', score, 'pooled', 'aupr')}."
+        )
 
 
 def _operating_points(facts: Row) -> Iterator[Line]:
     if not facts["thresholds"]:
-        yield _line("Operating point", OPEN, "Not measured.")
+        yield _missing("Operating point", MEASUREMENT, "Not measured.")
     for threshold in facts["thresholds"]:
         achieved = threshold["achieved"]
         sentences = [threshold["promise"]]
@@ -291,14 +360,34 @@ def _achieved(row: Row, control: str) -> str:
     text = f"{loss} on {row['data']}{units}{upper}: {row['kept']}"
     if _is_unproven(row):
         text += f" here, but the bound is above {format_number(row['level'])}"
-    price = row["flagged"].get("normal_share", row["flagged"].get("share"))
-    if row["control"] == control and price is not None:
-        text += f", with {percent(price)} of the normal pixels flagged"
+    text += _price(row, control)
     if row.get("same_input"):
         text += ". These frames come from the input of the calibration; another drive tests more"
     if row.get("size_note"):
         text += f". {row['size_note']}"
     return f"{text}."
+
+
+def _price(row: Row, control: str) -> str:
+    """Return what is flagged for a promise: of normal pixels, and for errors of right pixels, with
+    the wrong ones, which should be flagged; empty where it is not known.
+    """
+    flagged = row["flagged"]
+    if row["control"] in OF_CLASSES:
+        right = row.get("right_flagged")
+        wrong = row.get("wrong_flagged")
+        if right is not None and wrong is not None:
+            shares = f"{percent(right)} of the right and {percent(wrong)} of the wrong pixels"
+            return f", with {shares} flagged"
+        # A result of an earlier version does not tell them apart.
+        share_of_all = flagged.get("share")
+        if share_of_all is None:
+            return ""
+        return f", with {percent(share_of_all)} of all labelled pixels flagged, right or wrong"
+    price = flagged.get("normal_share", flagged.get("share"))
+    if row["control"] != control or price is None:
+        return ""
+    return f", with {percent(price)} of the normal pixels flagged"
 
 
 def _shift(facts: Row) -> Line:
@@ -312,7 +401,7 @@ def _shift(facts: Row) -> Line:
         )
         return _line("Under shift", OPEN, text)
     if not rows:
-        return _line("Under shift", OPEN, "Not measured on corrupted images.")
+        return _missing("Under shift", MEASUREMENT, "Not measured on corrupted images.")
     sentences = []
     for row in rows[:_MAX_SHIFT_NUMBERS]:
         value = format_number(row["value"])
@@ -358,7 +447,7 @@ def _stated(facts: Row, name: str, key: str) -> Line:
     words = facts["domain"][key]
     if words:
         return _line(name, STATED, words)
-    return _line(name, OPEN, "Nobody stated it.")
+    return _missing(name, STATEMENT, "Nobody stated it.")
 
 
 def _reviewers(facts: Row) -> Line:
@@ -367,7 +456,7 @@ def _reviewers(facts: Row) -> Line:
         if "verdicts" in result["content"]:
             sentences += _judged(result["content"]["counts"])
     if not sentences:
-        return _line("Reviewers", OPEN, "No verdicts were evaluated.")
+        return _missing("Reviewers", MEASUREMENT, "No verdicts were evaluated.")
     return _line("Reviewers", MEASURED, *sentences)
 
 
@@ -406,9 +495,9 @@ def agreement_sentences(counts: Row) -> Iterator[str]:
 def _operation(facts: Row) -> Line:
     monitor = facts["monitor"]
     if "operation" in facts["gaps"]:
-        why = "No monitor was run."
-        if monitor is not None:
-            why = f"Not measured: {monitor['frames']} frames are too few to raise an alarm."
+        if monitor is None:
+            return _missing("Operation", MEASUREMENT, "No monitor was run.")
+        why = f"Not measured: {monitor['frames']} frames are too few to raise an alarm."
         return _line("Operation", OPEN, why)
     if monitor["fired"]:
         text = f"The monitor fired at {monitor['fired']}, the frames are no longer like before."
@@ -425,7 +514,7 @@ def _operation(facts: Row) -> Line:
 def _domain(facts: Row) -> Line:
     domain = facts["domain"]
     if not domain["cells"]:
-        return _line("Operating domain", OPEN, "No cells of the domain are given.")
+        return _missing("Operating domain", STATEMENT, "No cells of the domain are given.")
     gaps = domain["gaps"]
     cells = len(domain["cells"])
     text = f"{gaps} of {cells} cells have fewer than {domain['minimum']} test frames."
@@ -434,11 +523,37 @@ def _domain(facts: Row) -> Line:
 
 def _gaps(facts: Row) -> Line:
     if facts["gaps"]:
-        return _line("Gaps", OPEN, f"Not measured: {', '.join(facts['gaps'])}.")
+        text = f"Not measured: {', '.join(facts['gaps'])}."
+        return _missing("Gaps", MEASUREMENT, text)
     return _line("Gaps", MEASURED, "Every section has data.")
 
 
 def _approval(facts: Row) -> Line:
     roles = facts["domain"]["approvers"]
     who = f" by {_listed(roles)}" if roles else ""
-    return _line("Approval", OPEN, f"Not signed{who}: sign a print of this page with its SHA-256.")
+    text = f"Not signed{who}: sign a print of this page with its SHA-256."
+    return _line("Approval", OPEN, text) if roles else _missing("Approval", STATEMENT, text)
+
+
+def folded(lines: Sequence[Line]) -> tuple[list[Line], list[Line], str]:
+    """Return the lines of which something is known, the others, and a text in place of the others
+    that names them and what would fill them.
+    """
+    others = [line for line in lines if line.get("lacks")]
+    sentences = []
+    stated = [line["name"].lower() for line in others if line["lacks"] == STATEMENT]
+    if stated:
+        sentences.append(
+            f"Nobody stated: {', '.join(stated)}. A file for --domain states them; the guide "
+            "docs/guides/reporting.md shows one."
+        )
+    unmeasured = [
+        line["name"].lower()
+        for line in others
+        if line["lacks"] == MEASUREMENT and line["name"] != "Gaps"
+    ]
+    if unmeasured:
+        sentences.append(
+            f"Not measured: {', '.join(unmeasured)}. The section of each below names the command."
+        )
+    return [line for line in lines if not line.get("lacks")], others, " ".join(sentences)

@@ -186,10 +186,10 @@ def _export_model(options: ExportOptions) -> ExportResult:
     form = InputForm(model.network.description, placement, options.size == "dynamic")
     plan = plan_lower(options, form)
     sampler = _graph_sampler(options, model, scores)
-    about = _about(options, model, sampler, placement)
-    if "threshold" in about:
-        threshold = about["threshold"]
-        placement = replace(placement, flag=Flag(threshold["score"], threshold["value"]))
+    threshold = _threshold_of(options, sampler)
+    about = _about(options, model, sampler, placement, threshold)
+    if threshold is not None:
+        placement = replace(placement, flag=Flag(threshold.score, threshold.value))
     say_step(_trace_line(options, sampler, placement))
     traced = _trace(options, sampler, placement)
     if traced.draws is not None:
@@ -207,7 +207,10 @@ def _export_model(options: ExportOptions) -> ExportResult:
         record=files.out / RECORD,
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
         line=_check_lines(check) if made is None else made.line,
-        notes=(*_notes(sampler), *(lacks if made is None else made.price.lines())),
+        notes=(
+            *_notes(sampler, threshold),
+            *(lacks if made is None else made.price.lines()),
+        ),
         price=None if made is None else made.price,
     )
 
@@ -497,15 +500,17 @@ def _largest_difference(differences: Mapping[str, Mapping[str, Any]]) -> str:
     return f"at most {codes} codes ({largest}), {share:.1e} of a largest value"
 
 
-def _notes(sampler: Sampler) -> tuple[str, ...]:
+def _notes(sampler: Sampler, threshold: GuaranteedThreshold | None) -> tuple[str, ...]:
     """Return what a user should know of an exported file."""
-    if not _sees_whole(sampler):
-        return tuple(sampler.report.messages)
-    note = (
-        "the second encoder sees frames at the size of the network here, "
-        "where predict shows it their own"
-    )
-    return (note, *sampler.report.messages)
+    notes = []
+    if threshold is not None and threshold.note_on_silence:
+        notes.append(threshold.note_on_silence)
+    if _sees_whole(sampler):
+        notes.append(
+            "the second encoder sees frames at the size of the network here, "
+            "where predict shows it their own"
+        )
+    return (*notes, *sampler.report.messages)
 
 
 class _Files:
@@ -634,8 +639,19 @@ def _sees_whole(sampler: Sampler) -> bool:
     return any(getattr(provider, "whole", False) for provider in sampler.fitted.providers)
 
 
+def _threshold_of(options: ExportOptions, sampler: Sampler) -> GuaranteedThreshold | None:
+    """Return the threshold that a file shall hold; None where none was given."""
+    if options.threshold is None:
+        return None
+    return _read_exported_threshold(Path(options.threshold), sampler)
+
+
 def _about(
-    options: ExportOptions, model: Model, sampler: Sampler, placement: Placement
+    options: ExportOptions,
+    model: Model,
+    sampler: Sampler,
+    placement: Placement,
+    threshold: GuaranteedThreshold | None,
 ) -> dict[str, Any]:
     """Return what a file says of itself; sides that it leaves open are None."""
     description = model.network.description
@@ -655,9 +671,8 @@ def _about(
         "alpha": model.posterior.settings().get("alpha"),
         **run,
     }
-    if options.threshold is not None:
-        path = Path(options.threshold)
-        threshold = _read_exported_threshold(path, sampler)
+    if threshold is not None:
+        path = Path(str(options.threshold))
         recorded_size = threshold.settings.get("size")
         run_size = _run_size(options, model, placement, recorded_size)
         threshold.check_run({**run, "size": run_size}, str(path), HINT_CALIBRATE)

@@ -31,12 +31,14 @@ from segunc.decisions.guarantee import (
 from segunc.decisions.preparation import Preparation, classes_of_place, counted_pixels
 from segunc.decisions.risks import (
     OF_ANOMALIES,
+    OF_CLASSES,
     RISING,
     Losses,
     LossSums,
     Method,
     Pool,
     Scene,
+    flagged_shares,
     known_pixels,
 )
 from segunc.evaluation.from_maps import read_frame
@@ -54,7 +56,10 @@ from segunc.verbs.evaluate import label_sources, matching
 DEFAULT_CONFIDENCE = 0.9
 DEFAULT_BLOCK = "10s"  # the unit of a video where the user names none
 MOST_FLAGGED = 0.5
-"""Share of the normal pixels above which a threshold is said to separate hardly anything."""
+"""Share of the normal or right pixels above which a threshold is said to separate hardly
+anything."""
+LEAST_OF_LEVEL = 0.01
+"""Share of the level of flagged-pixels below which a threshold is said to flag next to nothing."""
 # Controls that cost little to count beside the one that is asked for.
 PRICED_CONTROLS = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
 CHOSEN_WORDS = {
@@ -131,7 +136,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         calibration.note_on_unit,
         calibration.chosen,
         note_on_copies,
-        *units.notes(key),
+        *units.notes(made, key),
         *notes_on_groups,
     ]
     return ThresholdResult(
@@ -353,6 +358,9 @@ class _UnitLosses:
         low: the smallest key of a labelled pixel.
         high: the largest key of a labelled pixel.
         silent_units: number of units that say nothing of the first control.
+        pixels: labelled pixels by key, in the place that is promised, ``[K]``.
+        class_counts: sums over all frames of the counts of errors-kept; None without class labels.
+        anomaly_labels: whether a frame has an anomaly label.
     """
 
     def __init__(
@@ -369,6 +377,9 @@ class _UnitLosses:
         self.low = KEYS - 1
         self.high = -1
         self.silent_units = 0
+        self.pixels: Counts = np.zeros(0, np.int64)
+        self.class_counts: Counts | None = None
+        self.anomaly_labels = False
         self._bins: ScoreBins | None = None  # of floats that 16 bits cannot hold
         self._group_of: dict[str, str] = {}  # frame -> group; empty without groups
 
@@ -395,13 +406,36 @@ class _UnitLosses:
             return "float"
         return self._bins or self.form
 
+    @property
+    def about_errors(self) -> bool:
+        """Whether a promise is about errors, so that right pixels should not be flagged and wrong
+        ones should."""
+        return bool(OF_CLASSES & {self.options.control, *self.options.also})
+
     def mean_losses(self, key: int) -> dict[str, float]:
-        """Return the mean loss at a key for each control that some unit says something of."""
+        """Return the mean loss at a key for each control that some unit says something of.
+
+        Where a promise is about errors and no anomaly is labelled, nothing says which pixels are
+        normal: all labelled ones are not, because those with a wrong prediction should be flagged.
+        """
         means = {}
         for control, sums in self.sums.items():
-            if sums.units:
+            asked = control == self.options.control or control in self.options.also
+            unknown = control == "flagged-pixels" and self.about_errors and not self.anomaly_labels
+            if sums.units and (asked or not unknown):
                 means[control] = float(sums.total[key]) / sums.units
         return means
+
+    def flagged(self, key: int) -> float:
+        """Return the share of all labelled pixels that is flagged at a key."""
+        return float(self.pixels[key:].sum()) / max(int(self.pixels.sum()), 1)
+
+    def flagged_by_class(self, key: int) -> tuple[float | None, float | None]:
+        """Return the shares of the right and of the wrong pixels that are flagged at a key; None
+        where no promise is about errors."""
+        if not self.about_errors or self.class_counts is None:
+            return None, None
+        return flagged_shares(self.class_counts[:, [key, -1]])
 
     def mean_regions(self, key: int) -> float:
         """Return how many false regions a frame has at a key, the mean over the frames."""
@@ -411,11 +445,10 @@ class _UnitLosses:
             regions += self._scene(self._read(name)).regions(key, smallest)
         return regions / len(self.calibration.names)
 
-    def notes(self, key: int) -> list[str]:
+    def notes(self, made: GuaranteedThreshold, key: int) -> list[str]:
         """Return what a user should know of these units, and of the threshold at a key."""
         notes = []
         control = self.options.control
-        score = self.calibration.score
         if self.silent_units:
             lacks = "no anomaly" if control in OF_ANOMALIES else "no pixel that counts"
             notes.append(f"{self.silent_units} units hold {lacks}, and say nothing of {control}")
@@ -427,18 +460,39 @@ class _UnitLosses:
             )
         if self.calibration.reader.unfinished:
             notes.append(self.calibration.reader.unfinished)
-        flagged = self.mean_losses(key).get("flagged-pixels", 0.0)
+        notes.append(self._note_on_flagged(made, key))
+        return notes
+
+    def _note_on_flagged(self, made: GuaranteedThreshold, key: int) -> str:
+        """Return what a user should know of a threshold that flags too much or next to nothing;
+        empty for nothing.
+        """
+        score = self.calibration.score
         if key <= self.low:
-            notes.append(
+            return (
                 "this threshold flags every labelled pixel: "
                 f"'{score}' does not separate what it should"
             )
-        elif flagged > MOST_FLAGGED:
-            notes.append(
-                f"this threshold flags {100 * flagged:.0f} % of the normal pixels: "
+        if made.note_on_silence:
+            return made.note_on_silence
+        normal = self.mean_losses(key).get("flagged-pixels", 0.0)
+        right = made.right_flagged or 0.0
+        shares = f"{100 * normal:.0f} % of the normal pixels"
+        if self.about_errors:
+            wrong = 100 * (made.wrong_flagged or 0.0)
+            shares = f"{100 * right:.0f} % of the right pixels and {wrong:.0f} % of the wrong"
+        if (right if self.about_errors else normal) > MOST_FLAGGED:
+            return (
+                f"this threshold flags {shares}: "
                 f"'{score}' hardly separates what it should at this level"
             )
-        return notes
+        if made.control == "flagged-pixels" and normal < LEAST_OF_LEVEL * made.level:
+            return (
+                f"this threshold flags a share of {normal:.2g} of the normal pixels, next to "
+                f"nothing beside the level of {made.level:g}: {made.units} units allow no more; "
+                "larger levels have room, and so have more units"
+            )
+        return ""
 
     def count(self) -> None:
         """Count unit by unit, with one frame in memory at a time.
@@ -454,6 +508,7 @@ class _UnitLosses:
         if reader.manifest is None and reader.may_hold_floats(score) and not is_levelled:
             self._find_bins()
         self.low = self.size - 1
+        self.pixels = np.zeros(self.size, np.int64)
         self.sums = {name: LossSums(name, self.size + 1) for name in self.controls}
         self._find_groups()
         for frames in ConsoleProgress().follow(units):
@@ -534,6 +589,8 @@ class _UnitLosses:
         scene = self._scene(frame)
         self._count_objects(scene)
         keys = scene.keys[scene.inside]
+        self.pixels += np.bincount(keys, minlength=self.size)
+        self.anomaly_labels = self.anomaly_labels or scene.anomaly is not None
         self.low = int(keys.min(initial=self.low))
         self.high = max(self.high, int(keys.max(initial=0)))
         by_control = {}
@@ -546,6 +603,10 @@ class _UnitLosses:
             )
             if counts is not None:
                 by_control[control] = counts
+        errors = by_control.get("errors-kept")
+        if errors is not None:
+            before = 0 if self.class_counts is None else self.class_counts
+            self.class_counts = errors + before
         return by_control
 
     def _scene(self, frame: LabelledFrame) -> Scene:
@@ -723,6 +784,7 @@ def _record(
         promises.append(promise)
     number_of_units = units.sums[options.control].units
     numbers = choice.numbers(options.control, key)
+    right_flagged, wrong_flagged = units.flagged_by_class(key)
     return GuaranteedThreshold(
         level=numbers["level"],
         risk=numbers["risk"],
@@ -753,6 +815,9 @@ def _record(
         source=source_of(calibration.run),
         sizes=calibration.reader.sizes(calibration.names),
         chosen=calibration.chosen,
+        flagged=units.flagged(key),
+        right_flagged=right_flagged,
+        wrong_flagged=wrong_flagged,
     )
 
 

@@ -425,6 +425,61 @@ def test_a_threshold_that_flags_most_of_the_normal_pixels_is_said_to(
     assert not any("normal pixels" in note for note in strict.notes)
 
 
+def test_a_threshold_that_flags_next_to_nothing_is_said_to(data: Any, tmp_path: Path) -> None:
+    """Forty units allow no more at the smallest level that they can have."""
+    with pytest.raises(InputError) as refusal:
+        calibrate(data, tmp_path / "t.json", control="flagged-pixels", level=0.01)
+    assert refusal.value.hint.endswith(
+        "or --level 0.0244, at which next to nothing is flagged; larger levels have room"
+    )
+    strict = calibrate(data, tmp_path / "t.json", control="flagged-pixels", level=0.0244)
+    assert strict.threshold.flagged
+    assert strict.price["flagged-pixels"] < 0.000244
+    assert "this threshold flags a share of 0 of the normal pixels, next to" in strict.notes[-1]
+    assert strict.notes[-1].endswith("larger levels have room, and so have more units")
+    roomy = calibrate(data, tmp_path / "u.json", control="flagged-pixels", level=0.05)
+    assert not any("next to nothing" in note for note in roomy.notes)
+
+
+def test_too_few_units_for_misses_are_not_said_to_flag_nothing(data: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refusal:
+        calibrate(data, tmp_path / "t.json", control="missed-pixels", level=0.01)
+    assert refusal.value.hint.endswith("or --level 0.0244")
+
+
+def test_the_flagged_share_is_of_all_labelled_pixels(data: Any, tmp_path: Path) -> None:
+    made = calibrate(data, tmp_path / "t.json").threshold
+    maps, _ = data["calibration"]
+    values = np.stack([np.load(path) for path in maps.rglob("*.npy")])
+    assert made.flagged == pytest.approx((values >= made.value).mean())
+    assert made.right_flagged is None
+    assert made.wrong_flagged is None
+
+
+def test_a_threshold_of_an_earlier_version_has_no_flagged_shares(data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    calibrate(data, path)
+    content = json.loads(path.read_text())
+    for key in ("flagged", "right_flagged", "wrong_flagged", "record_sha256"):
+        del content[key]
+    path.write_text(json.dumps(content))
+    made = read_threshold(path)
+    assert made.flagged is None
+    assert made.note_on_silence == ""
+
+
+def test_a_line_says_of_which_thresholds_the_false_alarms_are_the_most(
+    data: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps, masks = data["calibration"]
+    words = ["threshold", "--maps", str(maps), "--anomaly-labels", str(masks), "--score", "other"]
+    words += ["--control", "false-alarms", "--level", "0.5", "--smallest", "4"]
+    assert main([*words, "--out", str(tmp_path / "t.json")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("  false alarms: ")]
+    assert line.endswith(" on these units, the most at this or any higher threshold")
+
+
 @pytest.fixture(scope="module")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Forty frames of one drive."""
@@ -917,6 +972,107 @@ def test_errors_among_kept_pixels_come_from_class_labels(
     assert (
         "wrongly predicted" if method == "conformal" else "have any wrong pixels"
     ) in made.promise
+
+
+def right_and_wrong(predicted: Job) -> tuple[np.ndarray, np.ndarray]:
+    """Return the entropy of all right and of all wrong pixels of the labelled toy frames."""
+    reader = MapsReader(predicted.maps)
+    entry = entry_of_labels("toy", None)
+    assert entry is not None
+    right = []
+    wrong = []
+    for sample in entry.samples(predicted.data, "anomaly"):
+        assert sample.label is not None
+        labels = entry.label_map().read(sample.label)
+        entropy = reader.read(sample.name, "entropy")
+        is_right = reader.prediction(sample.name) == labels
+        right.append(entropy[is_right & (labels != 255)])
+        wrong.append(entropy[~is_right & (labels != 255)])
+    return np.concatenate(right), np.concatenate(wrong)
+
+
+def test_right_and_wrong_pixels_of_errors_kept_are_told_apart(
+    predicted: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All labelled pixels are not normal where those with a wrong prediction should be flagged."""
+    truth = ["--dataset", "toy", "--root", str(predicted.data), "--split", "anomaly"]
+    out = tmp_path / "t.json"
+    words = ["threshold", "--maps", str(predicted.maps), *truth, "--score", "entropy"]
+    assert main([*words, "--control", "errors-kept", "--level", "0.7", "--out", str(out)]) == 0
+    made = read_threshold(out)
+    right, wrong = right_and_wrong(predicted)
+    assert made.right_flagged == pytest.approx((right >= made.value).mean())
+    assert made.wrong_flagged == pytest.approx((wrong >= made.value).mean())
+    assert made.right_flagged != made.wrong_flagged
+    printed = capsys.readouterr().out
+    assert f"  flagged right pixels: {made.right_flagged:.3g} of all right ones\n" in printed
+    assert f"  flagged wrong pixels: {made.wrong_flagged:.3g} of all wrong ones\n" in printed
+    assert "normal pixels" not in printed
+    assert "on these units, the most at this or any lower threshold\n" in printed
+
+
+def test_the_note_on_errors_kept_tells_right_and_wrong_pixels_apart(
+    predicted: Job, tmp_path: Path
+) -> None:
+    truth: Any = {"dataset": "toy", "root": predicted.data, "split": "anomaly"}
+    asked: Any = {"control": "errors-kept", "score": "entropy", "out": tmp_path / "t.json"}
+    strict = segunc.threshold(maps=predicted.maps, level=0.5, **asked, **truth)
+    right = strict.threshold.right_flagged
+    wrong = strict.threshold.wrong_flagged
+    assert right is not None
+    assert wrong is not None
+    assert right > 0.5
+    assert strict.notes[-1] == (
+        f"this threshold flags {100 * right:.0f} % of the right pixels and {100 * wrong:.0f} % of "
+        "the wrong: 'entropy' hardly separates what it should at this level"
+    )
+    assert "flagged-pixels" not in strict.price
+
+
+def test_evaluate_tells_right_and_wrong_pixels_of_errors_kept_apart(
+    predicted: Job, tmp_path: Path
+) -> None:
+    truth: Any = {"dataset": "toy", "root": predicted.data, "split": "anomaly"}
+    names = MapsReader(predicted.maps).frames
+    asked: Any = {"control": "errors-kept", "level": 0.9, "score": "entropy"}
+    out = tmp_path / "t.json"
+    made = segunc.threshold(maps=predicted.maps, out=out, **asked, **truth).threshold
+    content = json.loads(out.read_text())
+    del content["record_sha256"]
+    out.write_text(json.dumps(content | {"frames": {}, "value": 0.5}))  # as if of other frames
+    result = segunc.evaluate(maps=predicted.maps, flag=[str(out)], replicates=0, **truth)
+    numbers = result.numbers["flagged"]["entropy"]
+    right, wrong = right_and_wrong(predicted)
+    assert len(names) >= 2
+    assert made.value > 0
+    assert numbers["right_flagged"] == pytest.approx((right >= 0.5).mean())
+    assert numbers["wrong_flagged"] == pytest.approx((wrong >= 0.5).mean())
+
+
+def test_an_exported_threshold_that_flags_nothing_is_said_to(
+    predicted: Job, tmp_path: Path
+) -> None:
+    truth: Any = {"dataset": "toy", "root": predicted.data, "split": "anomaly"}
+    asked: Any = {"control": "errors-kept", "level": 0.9999, "score": "entropy"}
+    out = tmp_path / "t.json"
+    made = segunc.threshold(maps=predicted.maps, out=out, **asked, **truth)
+    note = made.threshold.note_on_silence
+    assert note.startswith("this threshold flags no pixel of its calibration frames: ")
+    assert note in made.notes
+    usual = segunc.threshold(
+        maps=predicted.maps, out=tmp_path / "u.json", **asked | {"level": 0.7}, **truth
+    )
+    assert usual.threshold.note_on_silence == ""
+    exported = segunc.export(
+        model=predicted.abnn,
+        to="pt2",
+        out=tmp_path / "out",
+        size=(64, 128),
+        draws=4,
+        scores=["entropy"],
+        threshold=out,
+    )
+    assert note in exported.notes
 
 
 def test_short_promises_fit_a_legend(data: Any, tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ def test_the_price_of_a_threshold_needs_no_class_labels(
     line = line_of(report_of(out), "Operating point")
     assert f", with {100 * share:.1f} % of the normal pixels flagged." in line["text"]
     page = page_of(out)
-    assert "objects by group of frames, entropy" in page
+    assert "objects by group of frames, missed by the score entropy" in page
     rows = re.findall(r"<tr>(.*?)</tr>", page)
     (row,) = [row for row in rows if ">missed-pixels<" in row and ">kept<" in row]
     assert f">{format_number(share)}</td>" in row
@@ -855,7 +855,7 @@ def test_no_failure_found_is_another_fact_than_not_measured(facts: dict[str, Any
 
 
 def test_failures_stand_with_the_number_of_frames_that_they_are_of(facts: dict[str, Any]) -> None:
-    picture = {"title": "Missed.", "line": "a: an object", "jpeg": ""}
+    picture = {"title": "Missed.", "line": "a: an object", "jpeg": "", "frame": "a"}
     page = render({**facts, "failures": [picture], "failures_searched": 14}, "0")
     assert "The worst of each kind in 14 labelled frames, of frames that lie apart" in page
 
@@ -871,14 +871,82 @@ def test_failures_have_a_legend_of_their_frames_and_colours(
         "hatched": False,
         "words": "0 = certain, 1 = all classes equally likely",
     }
-    picture = {"title": "Missed.", "line": "a: an object", "jpeg": ""}
+    picture = {"title": "Missed.", "line": "a: an object", "jpeg": "", "frame": "a"}
     anomaly = {"score": "anomaly", "ticks": ["0", "4.8", ">= 6"], "hatched": True, "words": "W"}
-    page = render({**facts, "failures": [picture], "failures_bars": [bar, anomaly]}, "0")
+    shown = {"failures": [picture], "failures_bars": [bar, anomaly], "failures_found": {}}
+    page = render({**facts, **shown}, "0")
     assert "around the labelled object that was missed" in page
     assert "a false alarm" not in page
     assert "<span>0</span><span>4.8</span><span>&gt;= 6</span>" in page
     assert page.count("linear-gradient(90deg,") == 2
     assert page.count("<i></i></i>") == 1
+
+
+def test_failures_stand_with_the_number_that_was_found(facts: dict[str, Any]) -> None:
+    of_frames = ("a", "a", "b")
+    pictures = [{"title": "Missed.", "line": "x", "jpeg": "", "frame": name} for name in of_frames]
+    pictures.append({"title": "False alarm.", "line": "x", "jpeg": "", "frame": "c"})
+    found = {"Missed.": 7, "False alarm.": 5}
+    page = render({**facts, "failures": pictures, "failures_found": found}, "0")
+    assert "3 of 7 missed objects, from 2 frames; 1 of 5 frames with a false alarm, of each" in page
+
+
+def test_failures_are_counted_by_their_kind(inputs: Any, sources: LabelSources) -> None:
+    found = failures(inputs, sources)
+    missed = lines_of(found.pictures, "Missed.")
+    assert found.found["Missed."] == len(missed) == 2
+    assert {picture["frame"] for picture in found.pictures} == frames_of(
+        [picture["line"] for picture in found.pictures]
+    )
+
+
+def test_one_failure_of_each_frame_comes_before_a_second_one() -> None:
+    heavy = [failure(10, 9.0), failure(10, 8.0), failure(11, 1.0)]
+    assert _worst(heavy, 3, ["10", "11"]) == [heavy[0], heavy[2], heavy[1]]
+
+
+def test_lines_without_content_are_folded_and_reachable_on_screen_and_paper(
+    facts: dict[str, Any], tmp_path: Path, browser: Any
+) -> None:
+    (tmp_path / "index.html").write_text(render(facts, "0"))
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    names = page.locator(".summary dt").all_inner_texts()
+    assert not any(name.startswith(("Independence", "Reviewers", "Gaps")) for name in names)
+    content = page.locator(".summary details li").first
+    assert not content.is_visible()
+    page.emulate_media(media="print")
+    assert content.is_visible()
+    page.emulate_media(media="screen")
+    page.click(".summary summary")
+    assert content.is_visible()
+    page.close()
+
+
+def test_results_come_before_how_the_model_was_made(written: Path) -> None:
+    page = page_of(written)
+    assert page.index("IoU of each class") < page.index("How the model was made</span>")
+
+
+def test_intervals_name_their_units(facts: dict[str, Any]) -> None:
+    changed = copy.deepcopy(facts)
+    content = changed["results"][0]["content"]
+    content["bootstrap"] = {"unit": "10s", "units": 12}
+    content["intervals"] = {"segmentation.miou": [0.1, 0.2]}
+    assert "bootstrap over units, of test over 12 10s blocks." in render(changed, "0")
+
+
+@pytest.mark.parametrize(
+    ("confidence", "words"),
+    [(None, "of the expected risk, which has no confidence"), (0.9, ", 90 % confidence")],
+)
+def test_an_upper_bound_of_an_operating_point_says_its_confidence(
+    facts: dict[str, Any], confidence: float | None, words: str
+) -> None:
+    changed = copy.deepcopy(facts)
+    changed["thresholds"][0] |= {"confidence": confidence, "bound": 0.162}
+    rows = [" ".join(row) for row in words_of_rows(render(changed, "0"))]
+    assert any(row.startswith("Upper bound") and row.endswith(f"{words} .162") for row in rows)
 
 
 def failure(place: int, weight: float) -> Failure:
@@ -897,7 +965,8 @@ def test_neighbours_are_shown_where_there_is_no_choice() -> None:
     frames = [f"{place:02}" for place in range(34)]
     neighbours = [failure(10, 9.0), failure(10, 8.0), failure(11, 7.0), failure(14, 6.0)]
     assert _worst(neighbours, 3, frames) == [neighbours[0], neighbours[2], neighbours[3]]
-    assert _worst(neighbours, 4, frames) == neighbours
+    by_frame = [neighbours[0], neighbours[2], neighbours[3], neighbours[1]]
+    assert _worst(neighbours, 4, frames) == by_frame
 
 
 def test_maps_without_labels_have_no_failures(inputs: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from segunc.reporting.facts import _under_shift
-from segunc.reporting.summary_lines import measuring, share, summary_of
+from segunc.reporting.summary_lines import folded, measuring, resampled, share, summary_of
 
 COUNTS = {
     "anomaly_pixels": 5,
@@ -87,6 +87,8 @@ def threshold(loss: float) -> dict[str, Any]:
         "promise": "At most 10 %.",
         "condition": "It holds on this road.",
         "control": "missed-objects",
+        "score": "entropy",
+        "file": "t.json",
         "achieved": [row],
     }
 
@@ -131,8 +133,95 @@ def test_a_number_of_the_summary_names_its_frames() -> None:
 def test_missed_objects_are_a_share_with_its_upper_bound() -> None:
     bound = binomtest(53, 64, alternative="less").proportion_ci(0.95, method="exact").high
     assert round(53 / 64, 2) == 0.83
-    assert share(53, 64) == f"83 %, upper bound {100 * bound:.0f} %"
+    words = "95 %, if objects are independent of each other"
+    assert share(53, 64) == f"83 %, upper bound {100 * bound:.0f} % ({words})"
     assert f"it misses 53 of 64 objects: {share(53, 64)}." in line("Unknown objects")["text"]
+
+
+def test_the_headline_is_of_the_best_score_and_names_that_of_the_threshold() -> None:
+    seen = result(score="anomaly", missed_score="entropy")
+    seen["content"]["scores"]["anomaly"] = {"pooled": {"aupr": 0.692, "fpr95": 0.1}}
+    text = line("Unknown objects", results=[seen], thresholds=[threshold(0.05)])["text"]
+    assert text.startswith("The score anomaly finds anomaly pixels with an AUPR of .692 on ")
+    assert (
+        "The numbers with a threshold are of entropy, the score of t.json, which has an AUPR of "
+        ".400. At the threshold entropy misses 53 of 64 objects:"
+    ) in text
+
+
+def test_a_headline_of_the_score_of_the_threshold_names_no_other() -> None:
+    text = line("Unknown objects", thresholds=[threshold(0.05)])["text"]
+    assert "numbers with a threshold" not in text
+    assert "At the threshold it misses 53 of 64 objects:" in text
+
+
+def test_test_frames_stand_for_the_model_before_those_of_a_validation() -> None:
+    validated = result(name="val", labelled="streets val, 9 validation frames", role="validation")
+    validated["content"]["segmentation"]["miou"] = 0.542
+    text = line("Classes", results=[validated, result(role="test")])["text"]
+    assert "Mean IoU is .500 on streets test, 7 frames." in text
+    assert ".542" in line("Classes", results=[validated])["text"]
+
+
+def test_a_split_named_val_comes_after_test_also_where_no_training_chose_on_it() -> None:
+    validated = result(name="val", role="test")
+    validated["content"]["run"] = {"dataset": "streets", "split": "val"}
+    validated["content"]["segmentation"]["miou"] = 0.542
+    assert "Mean IoU is .500" in line("Classes", results=[validated, result(role="test")])["text"]
+
+
+def over_drives(units: int) -> dict[str, Any]:
+    """A result with intervals over so many folders."""
+    seen = result()
+    seen["content"]["bootstrap"] = {"unit": "folder", "units": units}
+    seen["content"]["intervals"] = {"segmentation.miou": [0.4, 0.6]}
+    return seen
+
+
+def test_intervals_over_few_units_are_said_not_to_be_relied_on() -> None:
+    words = (
+        "Intervals of test are over 2 folders (of frames, such as drives): too few, so its "
+        "intervals are not to be relied on."
+    )
+    assert words in line("Classes", results=[over_drives(2)])["text"]
+    assert "Intervals of" not in line("Classes", results=[over_drives(10)])["text"]
+    assert resampled(over_drives(12)) == "12 folders (of frames, such as drives)"
+    assert resampled(result()) == ""
+
+
+def test_the_price_of_errors_kept_tells_right_and_wrong_pixels_apart() -> None:
+    promised = threshold(0.05) | {"control": "errors-kept"}
+    row = promised["achieved"][0] | {"control": "errors-kept", "flagged": {"share": 0.659}}
+    promised["achieved"] = [row | {"right_flagged": 0.555, "wrong_flagged": 0.907}]
+    text = line("Operating point", thresholds=[promised])["text"]
+    assert "kept, with 55.5 % of the right and 90.7 % of the wrong pixels flagged." in text
+    assert "normal pixels" not in text
+    promised["achieved"] = [row]  # of an earlier version
+    text = line("Operating point", thresholds=[promised])["text"]
+    assert "with 65.9 % of all labelled pixels flagged, right or wrong." in text
+
+
+def test_lines_of_which_nothing_was_given_are_one_line() -> None:
+    lines = summary_of(facts(thresholds=[threshold(0.05)], gaps=["operation", "shift"]))
+    shown, missing, words = folded(lines)
+    assert len(shown) + len(missing) == len(lines)
+    assert {line["name"] for line in shown} == {
+        "Classes",
+        "Probabilities",
+        "Unknown objects",
+        "Operating point",
+        "Training data",
+    }
+    assert words == (
+        "Nobody stated: independence, label quality, operating domain, approval. A file for "
+        "--domain states them; the guide docs/guides/reporting.md shows one. Not measured: under "
+        "shift, reviewers, operation. The section of each below names the command."
+    )
+
+
+def test_a_finding_that_is_open_is_not_folded() -> None:
+    lines = summary_of(facts(other_labels=[("ra", "swap")]))
+    assert "Labels" in {line["name"] for line in folded(lines)[0]}
 
 
 def test_a_promise_that_does_not_hold_is_the_first_line() -> None:
