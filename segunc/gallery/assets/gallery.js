@@ -410,6 +410,17 @@
     link.focus({ preventScroll: true });
   }
 
+  /* Write the note on the frame of the card that has the focus. */
+  function writeNote() {
+    if (!list.contains(document.activeElement) || focused >= order.length) {
+      segunc.announce("no frame is chosen: the arrows lead to one", true);
+      return;
+    }
+    const name = table.name(order[focused]);
+    // A filter by notes may have taken the card away meanwhile.
+    segunc.notes.open(name, () => focusOn(cardOf(name) ?? focused));
+  }
+
   /* The card that a key of the arrows and pages leads to; null for any other key. */
   function targetOf(key) {
     if (key === "Home") return 0;
@@ -521,6 +532,7 @@
       const has = list.contains(document.activeElement) && focused < order.length;
       return has ? table.name(order[focused]) : null;
     },
+    writeNote,
     toggleMoment: () => {
       const index = order[focused];
       if (members.get(index)?.length) toggleMoment(table.name(index));
