@@ -94,10 +94,10 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     rows = _choose_rows(reader, limit, fps, flag)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
-    check_promises(flag, _run_of(reader), reader.sizes(names))
+    check_promises(flag, _run_of(reader))
     # First, because a narrow window shows the first lines alone.
     notices = list(_calibration_notices(reader, flag, names))
-    notices.extend(threshold.statement for threshold in flag.values() if threshold.promise)
+    notices.extend(_promise_notices(flag, reader.sizes(names)))
     notices.extend(page_notices(reader, frame_labels, names))
     source, missing = labelled.open_images(reader, images, names)
     files = Ledger(out)
@@ -171,6 +171,9 @@ def _write_frames(
 ) -> None:
     """Write the files of all frames and fill in their rows."""
     by_name = {row.name: row for row in rows}
+    for name, file in labelled.image_files(source).items():
+        if name in by_name:
+            by_name[name].file = file
     frames = labelled.with_images(list(by_name), source)
     for done, (name, image, error) in enumerate(frames, start=1):
         row = by_name[name]
@@ -212,6 +215,19 @@ def _calibration_notices(
                 f"{len(calibrated)} of the {len(names)} frames here are frames of the calibration "
                 f"of {threshold.source}. They cannot test its promise."
             )
+
+
+def _promise_notices(flag: Mapping[str, Threshold], sizes: Sequence[str]) -> Iterator[str]:
+    """Yield what each threshold promises, and where the frames have another size than those that it
+    was calibrated on.
+    """
+    for threshold in flag.values():
+        if threshold.promise:
+            yield threshold.statement
+        if threshold.guarantee is not None:
+            note = threshold.guarantee.size_note(sizes, threshold.source)
+            if note:
+                yield f"{note}."
 
 
 def _events(reader: MapsReader, rows: Sequence[FrameRow]) -> list[dict[str, int]]:
@@ -335,7 +351,7 @@ def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
     files.check([*PARTS, PAGE_NAME])
     files.clear(PARTS)
     files.forget(but=[PAGE_NAME])
-    record = {
+    record: dict[str, Any] = {
         "format": PAGE_FORMAT,
         "format_version": 1,
         "run": run_id(reader),

@@ -491,7 +491,8 @@
       note.textContent = `The maps record no threshold of ${layers.name(score)}. Set one above.`;
     } else {
       const of = once
-        ? `${total} events: alarms that are followed over frames, each at its peak; of `
+        ? `${total} ${total === 1 ? "event" : "events"}: alarms that are followed over frames, ` +
+          "each at its peak; of "
         : "";
       const rest = total > MOST ? `, of which the strongest ${MOST} are listed` : "";
       const flagged = listing.regions;
