@@ -499,7 +499,8 @@
       const more = flagged > alarms.length;
       const count = more ? `${alarms.length} of ${flagged}` : alarms.length;
       const from = thresholdText(threshold);
-      const words = `${of}${count} regions of ${layers.name(score)} ≥ ${from}`;
+      const word = count === 1 ? "region" : "regions";
+      const words = `${of}${count} ${word} of ${layers.name(score)} ≥ ${from}`;
       const others = more ? " Open a frame to judge its other regions." : "";
       const smallest = regions.smallestRegion(score);
       const decades = shown.some(({ reasons }) => reasons.parts)

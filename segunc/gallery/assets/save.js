@@ -95,7 +95,7 @@
   function outlineLegend(draw, outlines, size, top, width) {
     const sample = 2 * size; // the length of a line
     const lengths = outlines.map(({ words, lines }) => {
-      return draw.measureText(words).width + (lines.length ? 1.5 * sample : 0.5 * sample);
+      return draw.measureText(words).width + (lines.length ? 2 * sample : 0.75 * sample);
     });
     const whole = lengths.reduce((sum, length) => sum + length, 0);
     draw.save();
