@@ -366,6 +366,13 @@ def test_a_frame_is_first_seen_with_what_the_shown_threshold_flags(
     assert visit.page.evaluate("segunc.state.get().flags") is False
 
 
+def test_one_event_is_no_plural(tmp_path: Path, visit: Visit) -> None:
+    maps = write_events_scene(tmp_path / "maps")
+    index = write_page(maps, tmp_path / "review", flag={"entropy": 0.9})
+    visit.open(index, "view=alarms")
+    visit.shown("#alarm-note", "1 event: alarms that are followed over frames")
+
+
 def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(
     tmp_path: Path, visit: Visit
 ) -> None:
