@@ -1041,7 +1041,8 @@ class SummaryOptions(DeviceOptions):
         statistic: number by which frames are ranked (default: region if the maps record it,
             otherwise mean). mean, p99 and max are the mean, the 99th percentile and the maximum of
             the score. region is the strength of the strongest region, which is its area times its
-            mean excess over the threshold. component is the pixels of the largest region
+            mean excess over the threshold of --flag, else over the recorded one. component is the
+            pixels of the largest region
         top (N): number of moments and frames to list (default 10)
         apart (SECONDS): shortest time between two moments of a video (default 5)
         fps: frame rate of the video that the images come from, before predict --every took some of

@@ -129,7 +129,9 @@ class Follower:
 
 @dataclass
 class Event:
-    """A flagged region over time, as ``events.json`` holds it, except ``masks``."""
+    """A flagged region over time, as ``events.json`` holds it, except ``masks`` and
+    ``extents``.
+    """
 
     id: int  # from 1 on
     score: str
@@ -145,6 +147,8 @@ class Event:
     boxes: dict[str, list[int]] = field(default_factory=dict)  # frame -> left, top, width, height
     # Fields of COCO, if they are asked for.
     masks: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    # frame -> strength and pixels of the region
+    extents: dict[str, tuple[float, int]] = field(default_factory=dict, repr=False)
 
     def add(
         self,
@@ -165,6 +169,7 @@ class Event:
         self.frames += 1
         self.largest = max(self.largest, region.area)
         self.boxes[moment["frame"]] = list(region.box)
+        self.extents[moment["frame"]] = (float(region.strength), int(region.area))
         if not self.peak or region.strength > self.peak["strength"]:
             box = dict(zip(BOX, region.box, strict=True))
             value = _highest(region, values)
@@ -264,9 +269,9 @@ def write_events(path: Path, events: Sequence[Event]) -> None:
     if path.name.endswith(COCO):
         write_json(path, _coco(events))
     elif path.suffix == JSON:
-        write_json(path, [_fields_except(event, "masks") for event in events])
+        write_json(path, [_fields_except(event, "masks", "extents") for event in events])
     else:
-        rows = [flat(_fields_except(event, "masks", "boxes")) for event in events]
+        rows = [flat(_fields_except(event, "masks", "extents", "boxes")) for event in events]
         table: list[Iterable[Any]] = [rows[0] if rows else ["id"]]
         table += [row.values() for row in rows]
         write_file(path, csv_text(table).encode())

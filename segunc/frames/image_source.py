@@ -84,6 +84,9 @@ class ImageSource(FrameSource):
     def name_of(self, index: int) -> str | None:
         return _stem(self._files[index]) if index < len(self._files) else None
 
+    def file_of(self, index: int) -> str | None:
+        return self._files[index] if index < len(self._files) else None
+
     def describe(self) -> dict[str, Any]:
         """Return what a manifest records of the source.
 

@@ -172,6 +172,12 @@ class FrameSource(ABC):
     def name_of(self, index: int) -> str | None:
         """Return the name of the frame at an index; None beyond the known end."""
 
+    def file_of(self, index: int) -> str | None:
+        """Return a frame's own file below the folder of the source; None for frames that have
+        none.
+        """
+        return None
+
     def stamp(self, index: int) -> str | None:
         """Return the present stamp of a frame's own file; None for frames that have none."""
         return None

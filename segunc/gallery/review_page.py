@@ -11,7 +11,7 @@ import html
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,12 @@ from segunc.gallery.page_facts import facts_of, notices as page_notices, version
 from segunc.maps import labelled
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
-from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict
+from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict, parse_verdicts
 
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
 TABLES = "data"
+VERDICTS = "verdicts"  # the table of those that were imported
 ASSETS = "assets"
 INDEX = "index.html"
 PARTS = (INDEX, FRAMES, THUMBNAILS, TABLES, ASSETS)  # of a page; the first opens it
@@ -93,10 +94,10 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     rows = _choose_rows(reader, limit, fps, flag)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
-    check_promises(flag, _run_of(reader), reader.sizes(names))
+    check_promises(flag, _run_of(reader))
     # First, because a narrow window shows the first lines alone.
     notices = list(_calibration_notices(reader, flag, names))
-    notices.extend(threshold.statement for threshold in flag.values() if threshold.promise)
+    notices.extend(_promise_notices(flag, reader.sizes(names)))
     notices.extend(page_notices(reader, frame_labels, names))
     source, missing = labelled.open_images(reader, images, names)
     files = Ledger(out)
@@ -126,6 +127,42 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     return _finish(files, record, page, rows)
 
 
+@dataclass(frozen=True)
+class EarlierVerdicts:
+    """The imported verdicts of the page that a page replaces."""
+
+    kept: list[Verdict]
+    note: str  # what a user should know; empty for nothing
+
+
+def _earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
+    """Return the verdicts that were imported into the page in a folder, if it is of the same
+    run.
+    """
+    page = page_of(out)
+    path = out / TABLES / f"{VERDICTS}.js"
+    if page is None or not path.is_file():
+        return EarlierVerdicts([], "")
+    try:
+        # The script that write_data writes: a call with JSON in a string.
+        text = read_bytes(path).decode()
+        content = json.loads(text[text.index("JSON.parse(") + len("JSON.parse(") : -len("));\n")])
+        count = len(parse_json(content.encode())["verdicts"])
+        if page.get("run") != run_id(reader):
+            verdicts = []
+        else:
+            verdicts = parse_verdicts(content, str(path), run_id(reader), reader.frames)
+    except (InputError, ValueError, KeyError, TypeError, AttributeError):
+        return EarlierVerdicts([], f"The verdicts of the earlier page in {out} cannot be read.")
+    if not count:
+        return EarlierVerdicts([], "")
+    are = "1 verdict that was" if count == 1 else f"{count} verdicts that were"
+    if verdicts:
+        return EarlierVerdicts(verdicts, f"The page keeps {are} imported into the earlier one.")
+    note = f"The page leaves out {are} imported into the earlier one, on another run."
+    return EarlierVerdicts([], note)
+
+
 def _write_frames(
     writer: FrameFiles,
     rows: Sequence[FrameRow],
@@ -134,6 +171,9 @@ def _write_frames(
 ) -> None:
     """Write the files of all frames and fill in their rows."""
     by_name = {row.name: row for row in rows}
+    for name, file in labelled.image_files(source).items():
+        if name in by_name:
+            by_name[name].file = file
     frames = labelled.with_images(list(by_name), source)
     for done, (name, image, error) in enumerate(frames, start=1):
         row = by_name[name]
@@ -177,6 +217,19 @@ def _calibration_notices(
             )
 
 
+def _promise_notices(flag: Mapping[str, Threshold], sizes: Sequence[str]) -> Iterator[str]:
+    """Yield what each threshold promises, and where the frames have another size than those that it
+    was calibrated on.
+    """
+    for threshold in flag.values():
+        if threshold.promise:
+            yield threshold.statement
+        if threshold.guarantee is not None:
+            note = threshold.guarantee.size_note(sizes, threshold.source)
+            if note:
+                yield f"{note}."
+
+
 def _events(reader: MapsReader, rows: Sequence[FrameRow]) -> list[dict[str, int]]:
     """Return the alarms that are followed over frames; none where frames are no sequence, because
     some are left out or have no time.
@@ -194,9 +247,8 @@ def _finish(
     """
     write_data(files, "page", page)
     write_data(files, "frames", [asdict(row) for row in rows])
-    write_verdicts(files.folder, record["run"], [], files)
     record["status"] = "finished"
-    record["notices"] = page["notices"]
+    record["notices"] = [*page["notices"], *record["notices"]]
     record["problems"] = {row.name: row.problems for row in rows if row.problems}
     files.write(PAGE_NAME, json_bytes(record))
     return _write_assets(files, str(page["title"]))
@@ -289,23 +341,27 @@ def _strength(
 
 
 def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
-    """Make the folder without what an earlier page left, and return the record of the page, written
-    there.
+    """Make the folder without what an earlier page left but its verdicts, and return the record of
+    the page, written there.
     """
     out = files.folder
     _check_folder(reader, files)
+    earlier = _earlier_verdicts(out, reader)
     out.mkdir(parents=True, exist_ok=True)
     files.check([*PARTS, PAGE_NAME])
     files.clear(PARTS)
     files.forget(but=[PAGE_NAME])
-    record = {
+    record: dict[str, Any] = {
         "format": PAGE_FORMAT,
         "format_version": 1,
         "run": run_id(reader),
         "tool": f"segunc {version_words(tool_version(), tool_commit())}".strip(),
         "maps": reader.place,
+        "notices": [earlier.note] if earlier.note else [],
     }
     files.write(PAGE_NAME, json_bytes(record | {"status": "being written"}))
+    # Before the frames, because an interrupted page would lose them.
+    write_verdicts(out, record["run"], earlier.kept, files)
     return record
 
 
@@ -369,8 +425,8 @@ def note_on_program(out: Path) -> str:
     maker = (page_of(out) or {}).get("tool", "another version")
     return (
         f"the verdicts are in {out}, but the page keeps the program of {maker}, not of this "
-        "version; to renew it, run segunc review with the options that it was made with, then "
-        "import the verdicts again"
+        "version; to renew it, run segunc review with the options that it was made with; it "
+        "keeps the verdicts"
     )
 
 
@@ -393,7 +449,7 @@ def write_verdicts(
     content = verdict_file(run, verdicts)
     files = files or Ledger(out)
     # A page of an earlier version lists no files, and still takes verdicts.
-    return write_data(files, "verdicts", content, replace=not files.listed)
+    return write_data(files, VERDICTS, content, replace=not files.listed)
 
 
 def page_of(out: Path) -> dict[str, Any] | None:

@@ -166,6 +166,19 @@ def _recorded_source(reader: MapsReader, recorded: str, names: Sequence[str]) ->
     return None
 
 
+def image_files(source: FrameSource | None) -> dict[str, str]:
+    """Return the file of each frame that has its own, below the folder of the source."""
+    files: dict[str, str] = {}
+    if source is None:
+        return files
+    for index in range(source.length or 0):
+        name = source.name_of(index)
+        file = source.file_of(index)
+        if name is not None and file is not None:
+            files[name] = file
+    return files
+
+
 def with_images(
     names: Sequence[str], source: FrameSource | None
 ) -> Iterator[tuple[str, Image | None, str | None]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from segunc.core.errors import InputError
@@ -63,6 +63,7 @@ def worst_moments(
     count: int = 10,
     apart: float = 5.0,
     fps: float | None = None,
+    values: Mapping[Path, Mapping[str, float]] | None = None,
 ) -> list[Moment]:
     """Return the frames of maps folders with the highest statistic of a score, worst first.
 
@@ -77,6 +78,8 @@ def worst_moments(
         apart: seconds between two of them at least, within a video.
         fps: frame rate of images that are a video; it gives them their times, in each folder of
             theirs.
+        values: folder -> frame -> the statistic, in place of the recorded one; a frame that is
+            missing there has 0.
 
     Raises:
         InputError: no frame of a folder has the statistic.
@@ -85,6 +88,11 @@ def worst_moments(
     for folder in folders:
         manifest = read_manifest(folder) or {}
         moments_of_folder = _moments_of(folder, manifest, score, statistic, fps)
+        if values is not None:
+            moments_of_folder = [
+                replace(moment, value=values.get(folder, {}).get(moment.name, 0.0))
+                for moment in moments_of_folder
+            ]
         if moments_of_folder and all(math.isnan(moment.value) for moment in moments_of_folder):
             scores = ", ".join(name for name in manifest.get("maps", {}) if name != "prediction")
             raise InputError(

@@ -103,8 +103,13 @@ def read_verdicts(path: Path, run: str, frames: Sequence[str]) -> list[Verdict]:
         InputError: the file is of another form or run, names a frame that is not there, or has two
             verdicts on one thing.
     """
+    return parse_verdicts(read_bytes(path), str(path), run, frames)
+
+
+def parse_verdicts(data: bytes | str, path: str, run: str, frames: Sequence[str]) -> list[Verdict]:
+    """Return the verdicts in JSON as :func:`read_verdicts` does; ``path`` names it in messages."""
     try:
-        content = _FILE.validate_json(read_bytes(path), strict=True)
+        content = _FILE.validate_json(data, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         where = "".join(f", {part}" for part in first["loc"])

@@ -44,6 +44,7 @@ from segunc.maps.folder import (
     check_video,
     note_video,
 )
+from segunc.maps.known_frames import note_on_known_frames
 from segunc.maps.manifest import build_manifest, read_manifest
 from segunc.maps.pipeline import DrawOverlay, Process, Summary, run_pipeline
 from segunc.maps.regions import Region
@@ -71,9 +72,6 @@ MAX_WRITERS = 8
 PREFETCH = 4  # frames that are decoded ahead, and that may wait for being written
 THREADS_OF_WORKER = 4  # of a process of --ray on CPUs, unless --threads or an earlier run says it
 USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its rate
-KNOWN_BELOW = 0.1
-"""Decades of anomaly that hardly any frame stays below in all of its pixels, unless the bank of
-features holds it: one of the packaged bank had .05, and one had 0."""
 
 
 def make_sampler(
@@ -530,28 +528,6 @@ def _warn_of_frames(job: Job, folder: Path) -> None:
         note = note_on_known_frames(records)
         if note:
             warnings.warn(note, NoteWarning, stacklevel=3)
-
-
-def note_on_known_frames(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return what to know of frames that the bank of features seems to hold; empty for nothing.
-
-    Nothing in such a frame is strange to the bank, so ``anomaly`` is below
-    :data:`KNOWN_BELOW` in each of its pixels.
-
-    Args:
-        records: of frames, by name, as ``frames.jsonl`` holds them.
-    """
-    names = []
-    for name, record in records.items():
-        if record.get("max", {}).get("anomaly", KNOWN_BELOW) < KNOWN_BELOW:
-            names.append(name)
-    if not names:
-        return ""
-    return (
-        f"{len(names)} of {len(records)} frames have no pixel of anomaly from {KNOWN_BELOW} on, "
-        f"first {', '.join(names[:3])}: the bank of features probably holds them, so their maps, "
-        "and those of frames like them, say nothing of unknown objects"
-    )
 
 
 def _how_computed(sampler: Sampler, chunk: int, cluster: Cluster | None) -> str:

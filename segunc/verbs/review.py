@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from segunc.maps.verdicts import (
     read_verdicts,
     summary_table,
 )
-from segunc.options import ReviewOptions, takes
+from segunc.options import ReviewOptions, flags_of, takes
 from segunc.verbs.evaluate import label_sources
 
 
@@ -169,6 +169,28 @@ def _failure(record: Mapping[str, Any]) -> str:
     )
 
 
+# Options that --import takes, also where there is a page.
+IMPORT_OPTIONS = ("maps", "verdicts", "out", "to", "tags", "device")
+
+
+def _refuse_page_options(options: ReviewOptions) -> None:
+    """Raise InputError where an option of the page is given, though the page is there already."""
+    usual = ReviewOptions(maps=options.maps)
+    given = [
+        flags_of(field)[0]
+        for field in fields(options)
+        if field.name not in IMPORT_OPTIONS
+        and getattr(options, field.name) != getattr(usual, field.name)
+    ]
+    if given:
+        words = " and ".join(given)
+        raise InputError(
+            f"{options.out} holds a page already, and --import adds verdicts without making it "
+            f"again, so {words} would change nothing",
+            hint=f"first segunc review with {words} and without --import makes the page again",
+        )
+
+
 def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     """Merge and count verdicts and, where there is a page of the same run, let it show them."""
     reader = open_maps(local_folder(options.maps))
@@ -189,6 +211,8 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
             f"{out} is a review page of other maps than those in {reader.place}",
             hint="give the --out of their page, or a new folder",
         )
+    if page is not None:
+        _refuse_page_options(options)
     made = ReviewResult() if page else _write_page(options, out)
     path = write_verdicts(out, run, verdicts)
     program = note_on_program(out)

@@ -77,10 +77,11 @@ def summary(options: SummaryOptions) -> SummaryResult:
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
     notes = _gaps(manifests)
     ranking = _choose_ranking(options, manifests, notes)
-    events = _follow(options, folders, notes)
+    events, regions = _follow(options, folders, notes)
 
     settings: dict[str, Any] = {"count": options.top, "apart": options.apart, "fps": options.fps}
-    moments = worst_moments(folders, ranking.score, ranking.statistic, **settings)
+    flagged = _flagged_values(regions, ranking)
+    moments = worst_moments(folders, ranking.score, ranking.statistic, values=flagged, **settings)
     label = worst_moments(folders, ranking.label_score, "mean", **settings)
     if not moments:
         raise InputError(
@@ -93,9 +94,10 @@ def summary(options: SummaryOptions) -> SummaryResult:
             "--fps gives images their times"
         )
     if ranking.statistic == "region" and not any(moment.value for moment in moments):
+        threshold = "that the maps record" if flagged is None else "of --flag"
         notes.append(
-            f"no frame has a region above the threshold that the maps record for {ranking.score}, "
-            "so all values are 0 and their order means nothing; --statistic max ranks frames by "
+            f"no frame has a region above the threshold {threshold} for {ranking.score}, so "
+            "all values are 0 and their order means nothing; --statistic max ranks frames by "
             "their largest value"
         )
     result = SummaryResult(
@@ -212,18 +214,38 @@ class FlaggedRegions:
     events: list[Event] = field(default_factory=list)  # of one folder whose frames have times
     frames: int = 0
     flagged: int = 0  # frames with a region
+    # statistic -> folder of the maps -> frame -> value, of frames with a region
+    values: dict[str, dict[Path, dict[str, float]]] = field(default_factory=dict)
     crowded: int = 0  # frames with more regions than are followed
 
 
-def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) -> list[Event]:
-    """Follow what each threshold flags in maps folders, write the events, of one folder, and return
-    them; add ``notes`` on what is flagged.
+def _flagged_values(
+    regions: Mapping[str, FlaggedRegions], ranking: Ranking
+) -> dict[Path, dict[str, float]] | None:
+    """Return the statistic of regions that ranks frames, by folder and frame, at the threshold of
+    --flag; None for other statistics, and where no threshold of the score is given.
+    """
+    if ranking.score not in regions:
+        return None
+    return regions[ranking.score].values.get(ranking.statistic)
+
+
+def _follow(
+    options: SummaryOptions, folders: Sequence[Path], notes: list[str]
+) -> tuple[list[Event], dict[str, FlaggedRegions]]:
+    """Follow what each threshold flags in maps folders, and write the events, of one folder; add
+    ``notes`` on what is flagged.
+
+    Returns:
+        The events, and what is flagged by score.
     """
     if options.events:
         _check_events(options, folders)
     events: list[Event] = []
+    regions_of: dict[str, FlaggedRegions] = {}
     for score, threshold in read_thresholds(options.flag).items():
         regions = _follow_score(options, folders, score, threshold, first=len(events) + 1)
+        regions_of[score] = regions
         events += regions.events
         name = threshold.preparation.name_of(score)
         value = threshold_text(threshold.value)
@@ -244,7 +266,7 @@ def _follow(options: SummaryOptions, folders: Sequence[Path], notes: list[str]) 
             if missing_images:
                 notes.append(missing_images)
         write_events(path, events)
-    return events
+    return events, regions_of
 
 
 def _check_events(options: SummaryOptions, folders: Sequence[Path]) -> None:
@@ -274,7 +296,7 @@ def _follow_score(
     first: int,
 ) -> FlaggedRegions:
     """Follow what a threshold flags in maps folders; events are numbered from ``first`` on."""
-    regions = FlaggedRegions()
+    regions = FlaggedRegions(values={"region": {}, "component": {}})
     masks = bool(options.events) and Path(str(options.events)).name.endswith(COCO)
     for folder in folders:
         reader = open_maps(folder)
@@ -296,6 +318,14 @@ def _follow_score(
             masks=masks,
             first=first,
         )
+        strengths: dict[str, float] = {}
+        sizes: dict[str, float] = {}
+        for event in events:
+            for name, (strength, pixels) in event.extents.items():
+                strengths[name] = max(strength, strengths.get(name, 0.0))
+                sizes[name] = max(pixels, sizes.get(name, 0.0))
+        regions.values["region"][folder] = strengths
+        regions.values["component"][folder] = sizes
         frames = {name for event in events for name in event.boxes}
         regions.frames += len(times)
         regions.flagged += len(frames)

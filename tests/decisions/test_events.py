@@ -126,6 +126,34 @@ def test_a_crop_shows_the_score_where_there_is_no_image(
         assert read_image(tmp_path / record["peak"]["crop"]).shape == (180, 240, 3)
 
 
+def test_the_worst_moments_are_those_of_the_threshold_that_is_given(maps_of_a_drive: Path) -> None:
+    result = segunc.summary(maps_of_a_drive, flag=["entropy=0.7"], apart=0, top=100)
+    strengths: dict[str, float] = {}
+    for event in result.events:
+        for name, (strength, _) in event.extents.items():
+            strengths[name] = max(strength, strengths.get(name, 0.0))
+    assert strengths
+    listed = {moment.name: moment.value for moment in result.moments}
+    assert {name: value for name, value in listed.items() if value} == strengths
+    assert result.moments[0].value == max(strengths.values())
+    # At the threshold that the maps record, values are others.
+    usual = segunc.summary(maps_of_a_drive, apart=0, top=100)
+    assert usual.moments[0].value != result.moments[0].value
+
+
+def test_the_largest_regions_are_those_of_the_threshold_that_is_given(
+    maps_of_a_drive: Path,
+) -> None:
+    asked: dict[str, Any] = {"statistic": "component", "apart": 0, "top": 1}
+    result = segunc.summary(maps_of_a_drive, flag=["entropy=0.7"], **asked)
+    assert result.moments[0].value == max(event.largest for event in result.events)
+
+
+def test_a_threshold_above_all_values_leaves_no_worst_moment(maps_of_a_drive: Path) -> None:
+    notes = segunc.summary(maps_of_a_drive, flag=["entropy=1"]).notes
+    assert any("above the threshold of --flag for entropy" in note for note in notes)
+
+
 def test_a_summary_names_a_threshold_to_begin_with(maps_of_a_drive: Path) -> None:
     reader = MapsReader(maps_of_a_drive)
     percentiles = [np.percentile(reader.read(name, "entropy"), 99) for name in reader.frames]

@@ -844,6 +844,21 @@ def test_predict_draws_the_threshold(predicted: Job, tmp_path: Path) -> None:
     assert shown.frames == 4
 
 
+def test_a_review_page_says_that_its_frames_have_another_size(
+    predicted: Job, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.json"
+    calibrate_predicted(predicted, out)
+    content = json.loads(out.read_text())
+    del content["record_sha256"]
+    content["sizes"] = ["960x540"]
+    out.write_text(json.dumps(content))
+    page = tmp_path / "page"
+    segunc.review(predicted.maps, out=page, flag=[str(out)])
+    words = "t.json was calibrated on frames of 960x540 pixels, and these have"
+    assert words in (page / "data" / "page.js").read_text()
+
+
 def test_predict_notes_frames_of_another_size(predicted: Job, tmp_path: Path) -> None:
     out = tmp_path / "t.json"
     calibrate_predicted(predicted, out)

@@ -325,6 +325,33 @@ def test_a_view_is_saved_as_a_picture_with_its_caption(
     assert len(np.unique(picture[height:].reshape(-1, 3), axis=0)) > 50
 
 
+CYAN = (0, 224, 224)
+
+
+def legend_of(visit: Visit, path: Path) -> Any:
+    """Save the view and return the strip below its frame, which is 480 pixels high."""
+    with visit.page.expect_download() as download:
+        visit.page.keyboard.press("S")
+    download.value.save_as(path)
+    return cv2.imread(str(path))[480:, :, ::-1]
+
+
+def test_a_saved_picture_has_a_legend_of_its_outlines(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=scene.anomaly)
+    visit.open_frame(index, NAMES[0], "&layer=image&flags=1&threshold=0.6&outline=1")
+    strip = legend_of(visit, tmp_path / "outlined.png")
+    cyan = (strip == CYAN).all(2)
+    assert cyan.sum() > 40
+    white = (strip == (255, 255, 255)).all(2).sum(1)  # of each line of pixels
+    assert (white > 20).sum() >= 2  # the two lines of the label
+    visit.open_frame(index, NAMES[0], "&layer=image&flags=0&outline=0")
+    plain = legend_of(visit, tmp_path / "plain.png")
+    assert not (plain == CYAN).all(2).any()
+    assert len(plain) < len(strip)
+
+
 def test_a_frame_is_first_seen_with_what_the_shown_threshold_flags(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
@@ -337,6 +364,13 @@ def test_a_frame_is_first_seen_with_what_the_shown_threshold_flags(
     assert inside_of(path) == {(x, y) for y, x in np.argwhere(values >= 0.5)}
     visit.page.keyboard.press("t")
     assert visit.page.evaluate("segunc.state.get().flags") is False
+
+
+def test_one_event_is_no_plural(tmp_path: Path, visit: Visit) -> None:
+    maps = write_events_scene(tmp_path / "maps")
+    index = write_page(maps, tmp_path / "review", flag={"entropy": 0.9})
+    visit.open(index, "view=alarms")
+    visit.shown("#alarm-note", "1 event: alarms that are followed over frames")
 
 
 def test_the_page_lists_an_event_once_and_its_bar_leads_to_the_peak(

@@ -182,7 +182,25 @@ def test_a_box_is_exported_as_an_annotation_of_coco(flagged: Visit, tmp_path: Pa
     columns = np.repeat(np.arange(len(counts)) % 2, counts).reshape(SIZE[1], SIZE[0])
     mask = columns.T
     assert mask.sum() == mask[3:11, 20:32].sum() == 96
-    assert coco["categories"][annotation["category_id"]]["name"] == "missed"
+    names = {category["id"]: category["name"] for category in coco["categories"]}
+    assert names[annotation["category_id"]] == "missed"
+
+
+def test_coco_names_the_files_of_images_and_counts_from_1(flagged: Visit, tmp_path: Path) -> None:
+    box_by_hand(flagged)
+    coco = json.loads(export(flagged, "coco", tmp_path / "coco.json").read_text())
+    (image,) = coco["images"]
+    assert image["file_name"] == f"{NAMES[0]}.png"
+    (annotation,) = coco["annotations"]
+    assert image["id"] == annotation["image_id"] == annotation["id"] == 1
+    assert [category["id"] for category in coco["categories"]] == [1, 2, 3, 4]
+
+
+def test_a_region_has_the_size_of_its_alarm(flagged: Visit) -> None:
+    page = flagged.page
+    page.evaluate("segunc.data.frames[0].alarms[0].area = 98765")
+    page.evaluate("segunc.state.set({ threshold: null })")
+    flagged.shown("#regions", "98,765 px")
 
 
 def test_damaged_verdicts_and_those_on_another_run_are_not_taken(

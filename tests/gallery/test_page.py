@@ -617,3 +617,26 @@ def test_moments_without_any_region_are_no_order(scene: Scene, copy: Path) -> No
     edit_log(copy, lambda line: line["region"].update(entropy=0.0), slice(None))
     (note,) = [note for note in segunc.summary(copy).notes if "order means nothing" in note]
     assert note.startswith("no frame has a region above the threshold")
+
+
+def test_a_page_names_frames_that_the_bank_of_features_seems_to_hold(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = {"features_sha256": "0" * 64}
+    maps = write_maps(
+        scene.images, tmp_path / "m", scores=("entropy", "anomaly"), recorded=recorded
+    )
+    usual = table(write_page(maps, tmp_path / "usual"), "page")["notices"]
+    assert not any("bank of features" in notice for notice in usual)
+    monkeypatch.setattr("segunc.maps.known_frames.KNOWN_BELOW", 100.0)
+    (notice,) = [
+        notice
+        for notice in table(write_page(maps, tmp_path / "all"), "page")["notices"]
+        if "bank of features" in notice
+    ]
+    assert notice.startswith("6 of 6 frames have no pixel of anomaly from 100.0 on, first a dark")
+
+
+def test_frames_have_the_names_of_their_files(full_page: Path, scene: Scene) -> None:
+    files = [row["file"] for row in table(full_page, "frames")]
+    assert files == [f"{name}.png" for name in NAMES]

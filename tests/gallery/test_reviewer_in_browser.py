@@ -447,3 +447,44 @@ def test_a_verdict_of_another_that_is_of_a_region_alone_is_called_so(
     write_verdicts(index.parent, run_id(MapsReader(scene.maps)), [verdict])
     visit.open_frame(index, FRAME)
     visit.shown("#others", "Ben: a region: part of a missed object")
+
+
+@pytest.fixture
+def disputed(scene: Scene, tmp_path: Path) -> Path:
+    """A page on which Ana called a region of a frame false, and Ben the frame a true alarm."""
+    index = write_page(scene.maps, tmp_path / "review")
+    region: Any = JudgedRegion(**REGION)
+    verdicts = [
+        Verdict(FRAME, "false-alarm", time=TIME, reviewer="Ana", region=region),
+        Verdict(FRAME, "true-alarm", time=TIME, reviewer="Ben"),
+    ]
+    write_verdicts(index.parent, run_id(MapsReader(scene.maps)), verdicts)
+    return index
+
+
+def test_a_filter_that_hidden_verdicts_leave_empty_says_why(disputed: Path, visit: Visit) -> None:
+    page = visit.open(disputed)
+    page.select_option("#filter-verdict", "disagree")
+    assert visit.names() == [FRAME]
+    name_reviewer(visit, "Ana")
+    visit.shown("#empty", "Verdicts of others on frames that you have not judged are hidden")
+    option = page.locator("#filter-verdict option[value=disagree]")
+    assert option.inner_text() == "reviewers disagree (judged frames)"
+    visit.open_frame(disputed, FRAME, "&verdict=disagree")
+    page.keyboard.press("s")
+    page.keyboard.press("g")
+    visit.shown("#count", "1 of 6 frames")
+
+
+def test_an_import_that_ends_blind_judging_says_so(
+    index: Path, scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    page = visit.open(index)
+    name_reviewer(visit, "Ana")
+    ben = write_file(scene, tmp_path / "ben.json", ENTRY)
+    page.set_input_files("#import-file", ben)
+    visit.shown("#notices", "1 verdict taken.")
+    assert "Two other reviewers" not in page.inner_text("#notices")
+    carl = write_file(scene, tmp_path / "carl.json", ENTRY | {"reviewer": "Carl"})
+    page.set_input_files("#import-file", carl)
+    visit.shown("#notices", "Two other reviewers have judged now")

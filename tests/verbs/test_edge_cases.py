@@ -13,6 +13,7 @@ import torch
 import segunc
 from segunc.colours import DisplayRange
 from segunc.core.errors import InputError, PartialFailure
+from segunc.core.removal import Ledger
 from segunc.frames.source import Frame
 from segunc.gallery.drawing import Legend, draw_overlay
 from segunc.gallery.review_page import run_id
@@ -116,7 +117,38 @@ def test_a_page_that_keeps_an_earlier_program_is_said(maps: Path, tmp_path: Path
     assert r"\"verdict\":\"missed\"" in (page / "data" / "verdicts.js").read_text()
     (note,) = [note for note in result.notes if "keeps the program" in note]
     assert "keeps the program of segunc 0.1.0" in note
-    assert "then import the verdicts again" in note
+    assert "it keeps the verdicts" in note
+
+
+def test_options_of_the_page_are_refused_where_verdicts_are_imported_into_it(
+    maps: Path, tmp_path: Path
+) -> None:
+    segunc.review(maps, out=tmp_path / "page")
+    file = verdicts_on(maps, tmp_path, a="missed")
+    with pytest.raises(InputError, match="so `limit` and `flag` would change nothing"):
+        segunc.review(maps, verdicts=[file], out=tmp_path / "page", flag=["entropy=0.6"], limit=1)
+
+
+def test_a_page_that_is_made_again_keeps_its_verdicts(maps: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page"
+    file = verdicts_on(maps, tmp_path, a="missed")
+    segunc.review(maps, verdicts=[file], out=page)
+    before = (page / "data" / "verdicts.js").read_text()
+    result = segunc.review(maps, out=page, flag=["entropy=0.6"])
+    assert (page / "data" / "verdicts.js").read_text() == before
+    assert "The page keeps 1 verdict that was imported into the earlier one." in result.notes
+
+
+def test_verdicts_on_another_run_are_left_out_of_a_new_page_and_said(
+    maps: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page"
+    segunc.review(maps, verdicts=[verdicts_on(maps, tmp_path, a="missed")], out=page)
+    record = json.loads((page / "review.json").read_text())
+    Ledger(page).write("review.json", json.dumps(record | {"run": "0" * 16}).encode())
+    (note,) = [note for note in segunc.review(maps, out=page).notes if "verdict" in note]
+    assert note.startswith("The page leaves out 1 verdict that was imported")
+    assert "missed" not in (page / "data" / "verdicts.js").read_text()
 
 
 def test_maps_without_a_finished_frame_have_no_summary(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What ``predict`` says of frames that the bank of features holds."""
 
-from segunc.verbs.execution import note_on_known_frames
+from segunc.maps.known_frames import note_on_known_frames
 
 
 def test_frames_in_which_nothing_is_strange_are_named() -> None:

@@ -182,6 +182,7 @@
     const title = element("b", {}, titleOf(alarm, position));
     const verdict = element("span", { class: "verdict" });
     const others = element("span", { class: "others" });
+    const ownNote = element("span", { class: "own-note" });
     const attributes = {
       type: "button",
       class: "alarm",
@@ -193,7 +194,7 @@
       "button",
       attributes,
       canvas,
-      element("span", {}, title, ...words, verdict, others),
+      element("span", {}, title, ...words, verdict, others, ownNote),
     );
     const item = element("li", {}, button, verdictButtons(position));
     showVerdict(item, alarm);
@@ -232,6 +233,8 @@
     mark.textContent = verdict ? verdicts.REGION_WORDS[verdict] : "";
     mark.hidden = !verdict;
     item.querySelector(".others").replaceChildren(...regions.badges(othersOn(alarm)));
+    const words = verdicts.get(alarm.frame)?.note ?? "";
+    item.querySelector(".own-note").textContent = words && `your note on the frame: ${words}`;
     for (const button of item.querySelectorAll(".alarm-verdicts button")) {
       const kind = button.dataset.verdict;
       if (kind) button.setAttribute("aria-pressed", String(kind === verdict));
@@ -302,6 +305,15 @@
       return;
     }
     judgeAt(at, verdict, () => focusOn(at + 1));
+  }
+
+  /* Write the note on the frame of the alarm that has the focus, else of the last that had it. */
+  function writeNote() {
+    const focused = document.activeElement?.closest?.("#alarm-list li");
+    if (focused) at = [...list.children].indexOf(focused);
+    const alarm = shown[at];
+    if (alarm) segunc.notes.open(alarm.frame, () => focusOn(at));
+    else announce("no alarm is chosen: the arrows lead to one", true);
   }
 
   function judgeAt(position, verdict, judged = () => {}) {
@@ -479,14 +491,16 @@
       note.textContent = `The maps record no threshold of ${layers.name(score)}. Set one above.`;
     } else {
       const of = once
-        ? `${total} events: alarms that are followed over frames, each at its peak; of `
+        ? `${total} ${total === 1 ? "event" : "events"}: alarms that are followed over frames, ` +
+          "each at its peak; of "
         : "";
       const rest = total > MOST ? `, of which the strongest ${MOST} are listed` : "";
       const flagged = listing.regions;
       const more = flagged > alarms.length;
       const count = more ? `${alarms.length} of ${flagged}` : alarms.length;
       const from = thresholdText(threshold);
-      const words = `${of}${count} regions of ${layers.name(score)} ≥ ${from}`;
+      const word = count === 1 ? "region" : "regions";
+      const words = `${of}${count} ${word} of ${layers.name(score)} ≥ ${from}`;
       const others = more ? " Open a frame to judge its other regions." : "";
       const smallest = regions.smallestRegion(score);
       const decades = shown.some(({ reasons }) => reasons.parts)
@@ -658,6 +672,7 @@
     start,
     update,
     judge,
+    writeNote,
     nextOpen,
     focusOn: () => focusOn(at),
     leaders,

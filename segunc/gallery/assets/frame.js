@@ -14,7 +14,6 @@
     verdicts,
     regions,
     reviewing,
-    format,
     thresholdText,
     announce,
   } = segunc;
@@ -126,7 +125,9 @@
         { class: "row wrap" },
         button("region-before", "◀ Region", "R", () => regions.step(-1)),
         button("region-after", "Region ▶", "r", () => regions.step(1)),
-        button("mark", "Box a missed object", "d", () => toggle("marking")),
+        button("mark", "Box a missed object", "d", ({ detail }) =>
+          detail ? toggle("marking") : boxByKeys(),
+        ),
       ),
     );
   }
@@ -251,6 +252,17 @@
       changes.threshold = table.usualThreshold(now.score);
     }
     state.set(changes);
+  }
+
+  /* Begin a box around what was missed with a cross to move by keys, or end it. */
+  function boxByKeys() {
+    toggle("marking");
+    if (state.get().marking) probe.showCross();
+  }
+
+  function dropBox() {
+    state.set({ marking: false });
+    announce("no box was drawn", true);
   }
 
   function chooseLayer(layer) {
@@ -469,7 +481,11 @@
     if (!marking || !isNew) return;
     // On a phone the button lies below the picture, which may be scrolled out of sight.
     document.getElementById("panes").scrollIntoView({ block: "nearest" });
-    announce("drag a box around what was missed", true);
+    stage.element.focus({ preventScroll: true });
+    announce(
+      "drag a box around what was missed, or set two corners with the arrows and Enter",
+      true,
+    );
   }
 
   function showAnew() {
@@ -601,5 +617,7 @@
       setThreshold(fromSlider(1000 * (share + by)));
     },
     focusNote,
+    boxByKeys,
+    dropBox,
   };
 })(segunc);

@@ -91,7 +91,7 @@
       ["none", "not judged yet"],
       ...Object.entries(verdicts.WORDS),
       ["note", "with a note"],
-      ["disagree", "reviewers disagree"],
+      ["disagree", disagreeWords()],
     ];
     return [
       element("label", {}, "Search", controls.search),
@@ -181,7 +181,14 @@
     return `${words} (${anyRevealed() ? "judged frames" : "judge a frame first"})`;
   }
 
+  /* Disagreement is seen where the verdicts of others are. */
+  function disagreeWords() {
+    return verdicts.blind() ? "reviewers disagree (judged frames)" : "reviewers disagree";
+  }
+
   function showOptions() {
+    const disagree = [...controls.verdict.options].find(({ value }) => value === "disagree");
+    disagree.textContent = disagreeWords();
     for (const option of controls.show.options) {
       option.textContent = showWords(option.value);
       option.disabled = isOfLabels(option.value) && !anyRevealed();
@@ -229,11 +236,17 @@
   }
 
   /* Why no frame is shown, and the way back. */
-  function showEmpty(shown, { search, show }, missing) {
+  function showEmpty(shown, { search, show, verdict }, missing) {
     empty.hidden = shown > 0;
     if (shown) return;
-    const isHidden = isOfLabels(show) && verdicts.blind();
-    const hidden = isHidden ? " Labels of frames that you have not judged are hidden." : "";
+    let hidden = "";
+    if (isOfLabels(show) && verdicts.blind()) {
+      hidden = " Labels of frames that you have not judged are hidden.";
+    } else if (verdict === "disagree" && frames.some(({ name }) => !verdicts.revealed(name))) {
+      hidden =
+        " Verdicts of others on frames that you have not judged are hidden, so the filter passes " +
+        "over these frames. A verdict on a region does not reveal its frame.";
+    }
     const words = search.trim()
       ? `No frame with “${search.trim()}” in its name passes these filters.`
       : `No frame passes these filters.${hidden}`;
@@ -410,6 +423,17 @@
     link.focus({ preventScroll: true });
   }
 
+  /* Write the note on the frame of the card that has the focus. */
+  function writeNote() {
+    if (!list.contains(document.activeElement) || focused >= order.length) {
+      segunc.announce("no frame is chosen: the arrows lead to one", true);
+      return;
+    }
+    const name = table.name(order[focused]);
+    // A filter by notes may have taken the card away meanwhile.
+    segunc.notes.open(name, () => focusOn(cardOf(name) ?? focused));
+  }
+
   /* The card that a key of the arrows and pages leads to; null for any other key. */
   function targetOf(key) {
     if (key === "Home") return 0;
@@ -521,6 +545,7 @@
       const has = list.contains(document.activeElement) && focused < order.length;
       return has ? table.name(order[focused]) : null;
     },
+    writeNote,
     toggleMoment: () => {
       const index = order[focused];
       if (members.get(index)?.length) toggleMoment(table.name(index));

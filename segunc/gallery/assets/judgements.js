@@ -422,6 +422,8 @@
     REGION_WORDS,
     /* Whether another person has judged, whom who gives no name could follow. */
     followsAnother: () => page.blind === null && name === null && countOthers() === 1,
+    /* Whether all is shown before the reviewer judges, because two others have. */
+    isOpenByOthers: () => page.blind === null && countOthers() > 1,
     all,
     clean,
     set,

@@ -10,6 +10,14 @@
     state.get().view === "alarms"
       ? segunc.alarms.judge(verdict)
       : frame.judge(verdict, inFrame() ? undefined : segunc.gallery.focusedFrame());
+  /* Write the note on the frame that is seen, or on that of the chosen alarm or card. */
+  function writeNote() {
+    const { view } = state.get();
+    if (view === "frame") frame.focusNote();
+    else if (view === "alarms") segunc.alarms.writeNote();
+    else segunc.gallery.writeNote();
+  }
+
   const show = (view) => () => state.set({ view });
   const nudge = (field, by, low, high) => () =>
     state.set({
@@ -29,9 +37,16 @@
     {
       group: "Regions",
       keys: ["Escape"],
+      words: "while boxing: no box",
+      act: () => frame.dropBox(),
+      where: () => inFrame() && state.get().marking,
+    },
+    {
+      group: "Regions",
+      keys: ["Escape"],
       words: "no region is chosen",
-      act: () => state.set({ region: null, marking: false }),
-      where: () => inFrame() && (state.get().region !== null || state.get().marking),
+      act: () => state.set({ region: null }),
+      where: () => inFrame() && state.get().region !== null,
     },
     { group: "Page", keys: ["g", "Escape"], words: "gallery", act: show("gallery") },
     {
@@ -239,9 +254,21 @@
     {
       group: "Regions",
       keys: ["d", "l"],
-      words: "drag a box around a missed object (or drag with Shift)",
-      act: () => frame.toggle("marking"),
+      words: "box a missed object: drag (or drag with Shift), or go by the two keys below",
+      act: () => frame.boxByKeys(),
       where: inFrame,
+    },
+    {
+      group: "Regions",
+      keys: ["Arrows"],
+      words: "while boxing: move the cross, with Shift by ten pixels",
+    },
+    {
+      group: "Regions",
+      keys: ["Enter"],
+      words: "while boxing: set a corner at the cross; the second one keeps the box",
+      act: () => probe.setCorner(),
+      where: () => inFrame() && state.get().marking,
     },
     ...Object.keys(segunc.verdicts.WORDS).map((verdict) => ({
       group: "Verdict",
@@ -278,9 +305,9 @@
     {
       group: "Verdict",
       keys: ["e"],
-      words: "write a note, Escape leaves it",
-      act: () => frame.focusNote(),
-      where: inFrame,
+      words: "write a note on the frame, also of a card or an alarm; Escape leaves it",
+      act: writeNote,
+      where: () => state.get().view !== "run",
     },
   ];
 

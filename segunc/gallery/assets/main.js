@@ -317,7 +317,9 @@
   showHeader();
   showIntro();
   buildRun();
-  for (const part of ["gallery", "frame", "timeline", "alarms", "keys"]) segunc[part].start();
+  for (const part of ["gallery", "frame", "timeline", "alarms", "notes", "keys"]) {
+    segunc[part].start();
+  }
   segunc.reviewing.start(say, sayThresholds);
   listen();
   fold();

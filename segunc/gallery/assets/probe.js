@@ -96,6 +96,66 @@
     if (stage.shown() === index) fill();
   }
 
+  /* The pixel of the cross: where the probe was set, else in the middle of the frame. */
+  function crossPixel() {
+    const [height, width] = stage.size();
+    const pixel = state.get().probe?.split(",").map(Number) ?? [width / 2, height / 2];
+    return [Math.min(width - 1, Math.floor(pixel[0])), Math.min(height - 1, Math.floor(pixel[1]))];
+  }
+
+  let corner = null; // the pixel of a box's first corner, while its second is looked for
+
+  /* Show the cross from which a box is begun by keys. */
+  function showCross() {
+    state.set({ probe: crossPixel().join(",") });
+  }
+
+  /* The places of two corners of a box that holds the pixels of both. */
+  function cornersOf(first, second) {
+    const [x1, y1] = first;
+    const [x2, y2] = second;
+    const [height, width] = stage.size();
+    return [
+      [Math.min(x1, x2) / width, Math.min(y1, y2) / height],
+      [(Math.max(x1, x2) + 1) / width, (Math.max(y1, y2) + 1) / height],
+    ];
+  }
+
+  /* Set the first corner of a box at the cross or, with the second, keep the box. */
+  function setCorner() {
+    const at = crossPixel();
+    showCross();
+    if (corner === null) {
+      corner = at;
+      segunc.regions.drag(cornersOf(at, at));
+      announce(`first corner at ${at.join(", ")}: arrows, then Enter at the second`, true);
+      return;
+    }
+    const corners = cornersOf(corner, at);
+    corner = null;
+    segunc.reviewing.named(
+      () => segunc.regions.mark(corners),
+      () => segunc.regions.drag(null),
+    );
+  }
+
+  /* Draw the box up to the cross, and say how large it is. */
+  function sizeBox() {
+    const at = crossPixel();
+    const corners = cornersOf(corner, at);
+    const [width, height] = at.map((pixel, axis) => Math.abs(pixel - corner[axis]) + 1);
+    segunc.regions.drag(corners);
+    announce(`box of ${width} x ${height} pixels: Enter keeps it, Escape drops it`, true);
+  }
+
+  /* Forget the first corner where the box was given up, or belongs to another frame. */
+  function forgetCorner({ marking }, changed) {
+    const isOver = !marking || changed.has("frame") || changed.has("view");
+    if (corner === null || !isOver) return;
+    corner = null;
+    segunc.regions.drag(null);
+  }
+
   function setProbe(x, y) {
     const [height, width] = stage.size();
     const at = [Math.min(width - 1, Math.max(0, x)), Math.min(height - 1, Math.max(0, y))];
@@ -112,7 +172,8 @@
     for (const [content, cell] of cells) {
       if (contents.includes(content)) words.push(`${layers.title(content)} ${cell.textContent}`);
     }
-    announce(`${at.join(", ")}: ${words.join(", ")}`);
+    if (corner !== null) sizeBox();
+    else announce(`${at.join(", ")}: ${words.join(", ")}`, state.get().marking);
   }
 
   function onKey(event) {
@@ -121,12 +182,8 @@
     ];
     if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
-    const [height, width] = stage.size();
     const length = event.shiftKey ? 10 : 1;
-    const [x, y] = state.get().probe?.split(",").map(Number) ?? [
-      Math.floor(width / 2),
-      Math.floor(height / 2),
-    ];
+    const [x, y] = crossPixel();
     setProbe(x + step[0] * length, y + step[1] * length);
   }
 
@@ -193,6 +250,7 @@
 
   /* Drag a box around a missed object. */
   function boxMissed(event) {
+    corner = null; // one that was set by keys
     const from = stage.framePlace(event);
     const { drag, mark } = segunc.regions;
     const moved = (e) => drag([from, stage.framePlace(e)]);
@@ -261,7 +319,8 @@
     document.addEventListener("pointerup", lift);
     document.addEventListener("pointercancel", lift);
     stage.element.addEventListener("keydown", onKey);
+    state.onChange(forgetCorner);
   }
 
-  segunc.probe = { fill, loadAll, pinned, start };
+  segunc.probe = { fill, loadAll, pinned, showCross, setCorner, start };
 })(segunc);

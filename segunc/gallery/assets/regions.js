@@ -6,8 +6,8 @@
   const LISTED = 30; // more are named by their number alone
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
-  // {region, entry, others}: what there is to judge, with the verdict on it or null, and the
-  // verdicts of other reviewers on it
+  // {region, entry, others, alarm}: what there is to judge, with the verdict on it or null, the
+  // verdicts of other reviewers on it, and the recorded alarm that it is or null
   let shown = [];
   let drawn = null; // the box that is being dragged
   let stamp = "";
@@ -178,6 +178,14 @@
     );
   }
 
+  /* The alarms of a frame as they stand in the list of alarms, at the recorded threshold. */
+  function recordedAlarms(index, score, threshold) {
+    const isRecorded = score === segunc.data.page.ranking;
+    if (!isRecorded || threshold !== table.recordedThreshold(score)) return [];
+    const { alarms } = segunc.data.frames[index];
+    return alarms.map((alarm) => ({ alarm, region: { score, box: alarm.box } }));
+  }
+
   /* What there is to judge on the frame that is seen: pieces at the threshold, with the verdict on
      the one they overlap most, and regions with a verdict, of this reviewer or of another, that are
      no piece now. */
@@ -193,10 +201,12 @@
     const own = new Set(verdicts.regions(table.name(index)));
     const others = new Set(verdicts.othersOnRegions(table.name(index)));
     const rows = [];
+    const recorded = recordedAlarms(index, score, threshold);
     const add = (region, entry) => {
+      const alarm = nearest(recorded, region.score, region.box)?.alarm ?? null;
       const said = nearestOfEach([...others], region.score, region.box);
       for (const one of said) others.delete(one);
-      rows.push({ region, entry, others: said });
+      rows.push({ region, entry, others: said, alarm });
     };
     for (const region of map ? flagged.found : []) {
       const entry = nearest(own, score, region.box);
@@ -239,11 +249,13 @@
     draw();
   }
 
-  function title({ region, entry }) {
+  /* A region that is an alarm has the size of the stored map, as in the list of alarms; the map of
+     the page may have fewer pixels. */
+  function title({ region, entry, alarm }) {
     let words = "drawn";
     if (region.score) {
       const peak = region.value === null ? "" : `, max ${segunc.digits(region.value, 3)}`;
-      words = `${region.area.toLocaleString("en")} px${peak}`;
+      words = `${(alarm ?? region).area.toLocaleString("en")} px${peak}`;
     }
     return entry?.verdict ? `${words} · ${verdicts.REGION_WORDS[entry.verdict]}` : words;
   }

@@ -2,7 +2,7 @@
 /* Who judges: asked once, when the first verdict is given, and kept in this browser; and verdicts
    as files: JSON, which is read back, and COCO. */
 (function (segunc) {
-  const { element, verdicts, announce } = segunc;
+  const { element, table, verdicts, announce } = segunc;
   const { page } = segunc.data;
   const FORMAT = "segunc-verdicts";
   const VERSION = 2;
@@ -98,14 +98,15 @@
     const regions = verdicts.all().filter(isAnnotation);
     const names = Object.keys(verdicts.REGION_WORDS);
     const frames = [...new Set(regions.map(({ frame }) => frame))];
-    const images = frames.map((frame, id) => {
+    // Ids begin at 1, because tools take 0 for nothing.
+    const images = frames.map((frame, place) => {
       const [height, width] = regions.find((entry) => entry.frame === frame).region.size;
-      return { id, file_name: frame, height, width };
+      return { id: place + 1, file_name: table.file(frame), height, width };
     });
-    const annotations = regions.map(({ frame, region, verdict, note, reviewer, time }, id) => ({
-      id,
-      image_id: frames.indexOf(frame),
-      category_id: names.indexOf(verdict),
+    const annotations = regions.map(({ frame, region, verdict, note, reviewer, time }, place) => ({
+      id: place + 1,
+      image_id: frames.indexOf(frame) + 1,
+      category_id: names.indexOf(verdict) + 1,
       bbox: region.box,
       area: region.area,
       iscrowd: 0,
@@ -117,7 +118,7 @@
       reviewer,
       time,
     }));
-    const categories = names.map((name, id) => ({ id, name }));
+    const categories = names.map((name, place) => ({ id: place + 1, name }));
     return `${JSON.stringify({ images, annotations, categories })}\n`;
   }
 
@@ -159,16 +160,27 @@
     return sayTaken(known, verdicts.add(known), content.verdicts.length - known.length);
   }
 
+  /* That an import has ended judging without the verdicts of others; empty where it has not. */
+  function openedWords() {
+    const isLeft = segunc.data.frames.some(({ name }) => !verdicts.judged(name));
+    if (!verdicts.isOpenByOthers() || !isLeft) return "";
+    return (
+      "Two other reviewers have judged now, so the page shows their verdicts and the labels also " +
+      "on frames that you have not judged. To judge these unseen, use a page of " +
+      "segunc review --blind."
+    );
+  }
+
   function sayTaken(known, taken, left) {
     const old = known.length - taken;
-    const words = [`${taken} verdicts taken`];
+    const words = [`${counted(taken, "verdict", "verdicts")} taken`];
     if (old) words.push(`${old} were already here, or are older than those here`);
     if (left) words.push(`${left} are damaged or of frames that are not here`);
     const frames = [...new Set(known.map(({ frame }) => frame))];
     const disagreed = frames.filter(verdicts.disagree).length;
     if (!disagreed) return `${words.join(", ")}.`;
     return (
-      `${words.join(", ")}. Reviewers disagree on ${disagreed} frames; both verdicts are kept, ` +
+      `${words.join(", ")}. Reviewers disagree on ${counted(disagreed, "frame", "frames")}; both verdicts are kept, ` +
       "and the gallery can show these frames alone."
     );
   }
@@ -221,7 +233,9 @@
     onClick("import", () => file.click());
     file.addEventListener("change", async () => {
       const lines = [];
+      const wasOpen = verdicts.isOpenByOthers();
       for (const chosen of file.files) lines.push(read(await chosen.text()));
+      if (!wasOpen) lines.push(openedWords());
       say(lines.join(" "), "import");
       onImport();
       file.value = "";

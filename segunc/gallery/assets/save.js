@@ -56,6 +56,65 @@
     return picture;
   }
 
+  /* What the outlines in the picture mean, each with the lines that it is drawn with, the lowest
+     first: colour, and width in parts of a letter. */
+  function outlinesOf(index) {
+    const [flagged, labelled, boxes] = stage.drawings();
+    const outlines = [];
+    if (state.get().flags && flagged.childElementCount) {
+      const lines = [
+        ["#000", 0.35],
+        ["#00e0e0", 0.15],
+      ];
+      outlines.push({ words: "flagged", lines });
+    }
+    if (stage.outlined(index) && labelled.childElementCount) {
+      const lines = [
+        ["#000", 0.6],
+        ["#fff", 0.45],
+        ["#000", 0.15],
+      ];
+      outlines.push({ words: "labelled anomaly", lines });
+    }
+    const regions = segunc.regions.shown();
+    if (regions.length) outlines.push({ words: "numbered boxes: regions", lines: [] });
+    const judged = regions.map(({ entry }) => entry?.verdict).filter(Boolean);
+    for (const [verdict, words] of Object.entries(segunc.verdicts.REGION_WORDS)) {
+      if (!judged.includes(verdict)) continue;
+      const box = boxes.querySelector(`.${verdict} rect:last-of-type`);
+      const lines = [
+        ["#000", 0.35],
+        [getComputedStyle(box).stroke, 0.15],
+      ];
+      outlines.push({ words: `box: ${words}`, lines });
+    }
+    return outlines;
+  }
+
+  /* Write what outlines mean in a line of letters of a size; what does not fit is narrowed. */
+  function outlineLegend(draw, outlines, size, top, width) {
+    const sample = 2 * size; // the length of a line
+    const lengths = outlines.map(({ words, lines }) => {
+      return draw.measureText(words).width + (lines.length ? 2 * sample : 0.75 * sample);
+    });
+    const whole = lengths.reduce((sum, length) => sum + length, 0);
+    draw.save();
+    draw.translate(size, Math.round(top)); // sharp lines
+    draw.scale(Math.min(1, width / whole), 1);
+    let left = 0;
+    outlines.forEach(({ words, lines }, i) => {
+      for (const [colour, part] of lines) {
+        draw.fillStyle = colour;
+        const thick = Math.max(1, Math.round(part * size));
+        draw.fillRect(left, Math.round(-0.35 * size - thick / 2), sample, thick);
+      }
+      draw.fillStyle = "#ececf0";
+      draw.fillText(words, left + (lines.length ? 1.25 * sample : 0), 0);
+      left += lengths[i];
+    });
+    draw.restore();
+  }
+
   async function save() {
     const index = stage.shown();
     if (index === null) return;
@@ -69,7 +128,9 @@
     const draw = canvas.getContext("2d");
     const { layer, opacity, flags } = state.get();
     const score = layers.scoreOf(layer);
-    const strip = Math.round(size * (score ? 6.6 : 3.6));
+    const outlines = outlinesOf(index);
+    const legendLine = outlines.length ? 1.6 : 0; // of what the outlines mean
+    const strip = Math.round(size * ((score ? 6.6 : 3.6) + legendLine));
     Object.assign(canvas, { width, height: height + strip });
     draw.fillStyle = "#16161a";
     draw.fillRect(0, 0, width, height + strip);
@@ -100,7 +161,10 @@
     lines.forEach((line, i) =>
       draw.fillText(line, size, height + size * (1.5 + 1.5 * i), width - 2 * size),
     );
-    if (score) legend(draw, score, size, height + size * 3.7, width - 2 * size, size);
+    outlineLegend(draw, outlines, size, height + size * 4.6, width - 2 * size);
+    if (score) {
+      legend(draw, score, size, height + size * (3.7 + legendLine), width - 2 * size, size);
+    }
     canvas.toBlob((blob) => {
       const link = document.createElement("a");
       link.href = URL.createObjectURL(blob);

@@ -180,6 +180,8 @@
     has: (index, content) =>
       contents[index].has(content) && (!content.startsWith("label/") || revealed(index)),
     name: (index) => frames[index].name,
+    /* The file of a frame below its source, with its ending; the name where it is no file. */
+    file: (name) => frames[indices.get(name)]?.file ?? name,
     place: (index) => frames[index].place,
     folder: (index) => String(frames[index].place).padStart(6, "0"),
     size: (index) => frames[index].size,
