@@ -14,7 +14,6 @@
     verdicts,
     regions,
     reviewing,
-    format,
     thresholdText,
     announce,
   } = segunc;
