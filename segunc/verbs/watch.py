@@ -18,6 +18,7 @@ from segunc.core.device import describe_device, flushed_denormals, resolve_devic
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import LineFile, Lock, file_sha256, inside, read_text
 from segunc.core.histogram import TimeHistogram
+from segunc.core.progress import say_step
 from segunc.core.results import VerbResult
 from segunc.core.version import tool_version
 from segunc.data.channels import COLOUR
@@ -260,6 +261,7 @@ class _Watch:
         self._region = Region(Path(options.mask)) if options.mask else None
         self._earlier = None if self._out is None else read_earlier(self._out)
         self._source = self._open_source()
+        say_step(f"loading {options.model}")  # which takes seconds, and no line comes before
         folder = model_folder(options.model, trust=options.trust)
         self._model = load_model(folder)
         self._check_channels()

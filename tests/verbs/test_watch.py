@@ -242,6 +242,39 @@ def test_a_watch_is_compared_with_an_offline_run_as_the_guide_says(
     assert told == {int(row.split(",")[0]) for row in rows}
 
 
+def test_maps_of_a_watch_of_a_folder_are_compared_as_the_refusal_says(
+    scene: Scene, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for name, picture in zip(("left.png", "right.png"), decoded(scene.clip)[1], strict=False):
+        cv2.imwrite(str(incoming / name), picture[..., ::-1])
+    out = tmp_path / "out"
+    settings: dict[str, Any] = {"input": incoming, "every_frame": True, "frame_lines": True, "status": 0.5}
+    with scene.begin(out=out, keep="all", **settings) as events:
+        for event in events:
+            if event.get("frame") == 1 and "flagged_pixels" in event:
+                break
+        next(events, None)  # so that the frame is kept
+    segunc.predict(scene.job.abnn, incoming, tmp_path / "named", **SAMPLING)
+    with pytest.raises(InputError) as refused:
+        segunc.compare([out / "maps", tmp_path / "named"])
+    assert "like 000000 and left" in refused.value.message
+    named = re.search(r"segunc predict --input (\S+)$", refused.value.hint)
+    assert named is not None
+    assert "both models" not in refused.value.hint
+    segunc.predict(scene.job.abnn, named[1], tmp_path / "kept", **SAMPLING)
+    assert "2 frames" in segunc.compare([out / "maps", tmp_path / "kept"]).text
+
+
+def test_loading_is_said_before_the_first_line(scene: Scene) -> None:
+    done = run(f"watch --model {scene.job.abnn} --input {scene.clip} --flag {scene.flag} {WORDS}")
+    assert done.code == 0, done.stderr
+    assert f"loading {scene.job.abnn}" in done.stderr.splitlines()
+    for line in done.stdout.splitlines():
+        json.loads(line)
+
+
 def test_only_alarms_are_kept_up_to_the_limit(scene: Scene, tmp_path: Path) -> None:
     events = scene.watch(out=tmp_path / "out", keep="alarms")
     alarms = [event["frame"] for event in of_kind(events, "alarm")]
