@@ -469,10 +469,8 @@ class _Watch:
             if isinstance(item, Finish):
                 yield self.finish("lost" if item.failure else "ended", item.failure)
                 return
-            if isinstance(item, Gap):
-                yield from self._on_gap(item)
-            elif isinstance(item, DamagedFile):
-                yield self._emit(_damage_note(item))
+            if isinstance(item, Gap | DamagedFile):
+                yield from self._on_news(item)
             elif item is not None:
                 self._last_frame = now
                 self._in_work = True
@@ -587,8 +585,11 @@ class _Watch:
         """Write what happened to the stream."""
         return self._emit({"kind": "gap", "what": what, **facts})
 
-    def _on_gap(self, gap: Gap) -> Iterator[Event]:
-        """Note that the stream was opened or lost."""
+    def _on_news(self, gap: Gap | DamagedFile) -> Iterator[Event]:
+        """Note that the stream was opened or lost, or that a file is damaged."""
+        if isinstance(gap, DamagedFile):
+            yield self._emit(_damage_note(gap))
+            return
         self._clock.restart()
         if gap.what == "connected":
             self._connections += 1

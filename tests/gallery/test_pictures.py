@@ -424,10 +424,9 @@ def test_a_video_has_all_frames_and_colours(pictures: list[Path], tmp_path: Path
 def test_a_video_has_the_same_bytes_again(
     pictures: list[Path], tmp_path: Path, suffix: str
 ) -> None:
-    made = []
-    for name in ("first", "again"):
-        made.append(write_video(pictures, tmp_path / f"{name}{suffix}", 10).read_bytes())
-    assert made[0] == made[1]
+    first = write_video(pictures, tmp_path / f"first{suffix}", 10)
+    again = write_video(pictures, tmp_path / f"again{suffix}", 10)
+    assert first.read_bytes() == again.read_bytes()
 
 
 def test_an_mp4_has_all_frames_and_colours(pictures: list[Path], tmp_path: Path) -> None:

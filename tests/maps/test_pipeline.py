@@ -238,10 +238,9 @@ def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
     write_pictures(tmp_path / "in", 8)
     whole = tmp_path / "whole"
     predict(tmp_path / "in", whole)
-    sizes: list[int] = []
-    for line in (whole / "frames.jsonl").read_text().splitlines():
-        sizes.append(sum((whole / file).stat().st_size for file in json.loads(line)["files"].values()))
-    disk = SmallDisk(tmp_path, 8 * sizes[0], monkeypatch)
+    first = json.loads((whole / "frames.jsonl").read_text().splitlines()[0])
+    bytes_of_frame = sum((whole / file).stat().st_size for file in first["files"].values())
+    disk = SmallDisk(tmp_path, 8 * bytes_of_frame, monkeypatch)
     disk.set_room(disk.bytes_of_maps - 1)
     return disk
 

@@ -250,7 +250,12 @@ def test_maps_of_a_watch_of_a_folder_are_compared_as_the_refusal_says(
     for name, picture in zip(("left.png", "right.png"), decoded(scene.clip)[1], strict=False):
         cv2.imwrite(str(incoming / name), picture[..., ::-1])
     out = tmp_path / "out"
-    settings: dict[str, Any] = {"input": incoming, "every_frame": True, "frame_lines": True, "status": 0.5}
+    settings: dict[str, Any] = {
+        "input": incoming,
+        "every_frame": True,
+        "frame_lines": True,
+        "status": 0.5,
+    }
     with scene.begin(out=out, keep="all", **settings) as events:
         for event in events:
             if event.get("frame") == 1 and "flagged_pixels" in event:
