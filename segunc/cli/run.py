@@ -409,6 +409,8 @@ def _show_report(result: Any, options: opts.ReportOptions) -> Iterator[str]:
 def _show_export(result: Any, options: opts.ExportOptions) -> Iterator[str]:
     yield result.line
     yield f"wrote {result.path} and {result.record}"
+    if result.condition:
+        yield result.condition
 
 
 def _show_doctor(result: Any, options: opts.DoctorOptions) -> Iterator[str]:

@@ -192,16 +192,33 @@ class MapsPair:
         """Return the error of folders without a frame that can be compared."""
         first, second = self.readers
         others = self.left_out[OTHER_IMAGE]
+        hint = self._hint_of_watch() or "run segunc predict on the same images with both models"
         if others:
             return InputError(
                 f"{first.place} and {second.place} are of other images: each of the {len(others)} "
                 f"frames that both name, first {others[0]}, has another image hash",
-                hint="run segunc predict on the same images with both models",
+                hint=hint,
             )
         return InputError(
             f"{first.place} and {second.place} have no frame in common: their frames are named "
             f"like {first.frames[0]} and {second.frames[0]}",
-            hint="run segunc predict on the same images with both models",
+            hint=hint,
+        )
+
+    def _hint_of_watch(self) -> str:
+        """Return what to do where one folder was kept by a watch, which numbers the images of a
+        folder or a stream; empty where none was or both were.
+        """
+        watched: list[str] = []
+        for maps in (self.first, self.second):
+            manifest = maps.reader.manifest or {}
+            if str(manifest.get("command", "")).startswith("segunc watch "):
+                watched.append(str(maps.run.get("input")))
+        if len(watched) != 1:
+            return ""
+        return (
+            "a watch names images by numbers; predict those that it kept, with the same options: "
+            f"segunc predict --input {watched[0]}"
         )
 
     def _shared_scores(self, asked: Sequence[str] | None) -> list[str]:

@@ -436,9 +436,10 @@ def _only_topic(shown: str, topics: Topics) -> str:
             f"{shown} holds no topic of images that are read",
             hint=f"types that are read: {', '.join(IMAGE_SCHEMAS)}",
         )
+    choices = [f"--input {shown}:{topic}" for topic in topics.images[:MAX_LISTED_TOPICS]]
     raise InputError(
         f"{shown} holds {len(topics.images)} topics of images: {topics.described()}",
-        hint=f"--input {shown}:{topics.images[0]}",
+        hint=" or ".join(choices),
     )
 
 

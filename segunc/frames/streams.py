@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -89,6 +89,15 @@ class Arrival:
     clock: what waited on its way before this program could see it."""
 
 
+@dataclass(frozen=True)
+class DamagedFile:
+    """A file of a folder that cannot be decoded whole and no longer changes."""
+
+    name: str
+    number: int = -1
+    """Its number among all frames, which the inbox gives it."""
+
+
 @dataclass(frozen=True, eq=False)
 class LiveFrame:
     """A frame that was read, with its number among all that were."""
@@ -136,9 +145,9 @@ class LiveSource(ABC):
     """Whether frames wait at the source until they are read, so that none need be dropped."""
 
     @abstractmethod
-    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
+    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | DamagedFile | None]:
         """Open the source and yield its frames until it ends or ``stopped`` is set; None stands for
-        a frame that is damaged.
+        a frame that is damaged and has no name.
 
         Raises:
             StreamError: it cannot be opened or read on.
@@ -397,7 +406,7 @@ class FolderSource(LiveSource):
         self._taken: set[str] = set()
         self._growing: dict[str, tuple[float, tuple[int, int]]] = {}
 
-    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
+    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | DamagedFile | None]:
         while not stopped.is_set():
             files = self._look()
             names = {name for name, _ in files}
@@ -454,8 +463,8 @@ class FolderSource(LiveSource):
         """Return whether an earlier run took a file."""
         return self._after is not None and (status.st_mtime, name) <= self._after
 
-    def _take(self, name: str, status: os.stat_result) -> Iterator[Arrival | None]:
-        """Yield the frame of a file if it is new and whole, None where it stays damaged."""
+    def _take(self, name: str, status: os.stat_result) -> Iterator[Arrival | DamagedFile]:
+        """Yield the frame of a file if it is new and whole, its name where it stays damaged."""
         if name in self._taken:
             return
         arrived = time.monotonic()
@@ -470,7 +479,7 @@ class FolderSource(LiveSource):
             self._growing[name] = since, state
             if arrived - since >= SETTLED_SECONDS:
                 self._taken.add(name)
-                yield None
+                yield DamagedFile(name)
             return
         self._taken.add(name)
         yield Arrival(
@@ -588,15 +597,15 @@ class Inbox:
     read: int = 0
     """Frames that were read, damaged ones too."""
     dropped: Counter[Drop] = field(default_factory=Counter)
-    _items: deque[LiveFrame | Gap | Finish] = field(default_factory=deque, repr=False)
+    _items: deque[LiveFrame | DamagedFile | Gap | Finish] = field(default_factory=deque, repr=False)
     _waiting: int = 0
     _closed: bool = False
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
 
-    def put(self, arrival: Arrival | None) -> None:
-        """Add the next frame; None is a damaged one."""
+    def put(self, arrival: Arrival | DamagedFile | None) -> None:
+        """Add the next frame; None is a damaged one without a name."""
         with self._changed:
             while not self.drops and self._waiting >= self.length and not self._closed:
                 self._changed.wait()
@@ -606,6 +615,11 @@ class Inbox:
             self.read += 1
             if arrival is None:
                 self.dropped["damaged"] += 1
+                return
+            if isinstance(arrival, DamagedFile):
+                self.dropped["damaged"] += 1
+                self._items.append(replace(arrival, number=number))
+                self._changed.notify_all()
                 return
             if self._waiting >= self.length:
                 self._drop_oldest()
@@ -627,7 +641,7 @@ class Inbox:
             self._items.append(item)
             self._changed.notify_all()
 
-    def take(self, timeout: float) -> LiveFrame | Gap | Finish | None:
+    def take(self, timeout: float) -> LiveFrame | DamagedFile | Gap | Finish | None:
         """Return the next frame or event, None where there is none for ``timeout`` seconds."""
         with self._changed:
             if not self._items:

@@ -326,7 +326,8 @@ class VideoFormat:
     encoders: tuple[str, ...]  # of FFmpeg, the first that this PyAV has is taken
     settings: Mapping[str, str]  # of the encoder
     colour_space: str  # of the frames, by PyAV's name
-    container_settings: Mapping[str, str] = field(default_factory=dict)
+    # Without bitexact, Matroska files hold a random number, and all hold FFmpeg's version.
+    container_settings: Mapping[str, str] = field(default_factory=lambda: {"fflags": "+bitexact"})
 
 
 VIDEO_FORMATS = {
@@ -339,7 +340,7 @@ VIDEO_FORMATS = {
         ("libx264", "libopenh264"),
         {"crf": "23", "preset": "veryfast"},
         "ITU709",
-        {"movflags": "+faststart"},
+        {"fflags": "+bitexact", "movflags": "+faststart"},
     ),
 }
 BT709 = 1  # FFmpeg's number of the colour space, its primaries and its transfer

@@ -5,6 +5,7 @@ caller's computes, a pool encodes and writes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from segunc.core.errors import InputError, PartialFailure, one_line
+from segunc.core.terminal import counted
 from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
@@ -23,6 +25,7 @@ Process = Callable[[Frame], Maps | Callable[[], Maps | EncodedFrame] | Exception
 frame alone. A process on other machines gives files that are encoded there.
 """
 DrawOverlay = Callable[[Frame, Maps], Image]
+FULL = (errno.ENOSPC, errno.EDQUOT)  # what the system says of a full disk, or a full share of it
 Show = Callable[[int, int | None, str, int], object]
 """Takes frames done, of how many, the state in words, and frames done by an earlier run."""
 
@@ -109,8 +112,7 @@ def run_pipeline(  # noqa: PLR0913  each listener has a name
         What the run did; a frame that fails is listed there.
 
     Raises:
-        PartialFailure: a file could not be written.
-        InputError: the maps to come do not fit on the disk.
+        PartialFailure: a file could not be written, or the maps to come do not fit on the disk.
     """
     try:
         writer.begin(source)
@@ -146,6 +148,11 @@ def run_pipeline(  # noqa: PLR0913  each listener has a name
     )
 
 
+def _size_words(number: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.3g} MB"
+
+
 def _ahead(frames: Iterator[Frame], number: int, decoder: ThreadPoolExecutor) -> Iterator[Frame]:
     """Yield the frames, and let the one thread of ``decoder`` make so many of them in advance."""
     coming = deque(decoder.submit(next, frames, None) for _ in range(number))
@@ -173,6 +180,7 @@ class _Run:
         self.written = 0
         self.skipped = len(self.writer.lines)
         self.pending: deque[tuple[Frame, Future[Record]]] = deque()
+        self.bytes_of_frame = 0  # of the first frame of this run; 0 before it is written
 
     def frames(self) -> Iterator[Frame]:
         """Decode the frames that are not finished."""
@@ -214,14 +222,15 @@ class _Run:
                 raise
             except OSError as error:
                 self.pending.clear()
+                if error.errno in FULL:
+                    raise self._lack_of_room() from error
                 raise PartialFailure(
                     f"writing to {self.writer.out} failed ({error.strerror or error}); "
-                    f"{len(self.writer.lines)} finished frames are kept and the same command "
-                    "continues after them"
+                    f"{self._kept()} and the same command continues after them"
                 ) from error
             self.written += 1
             self._report()
-            if self.written == 1:
+            if not self.bytes_of_frame:
                 self._expect(record)
 
     def _store(self, frame: Frame, made: Maps | Callable[[], Maps | EncodedFrame]) -> Record:
@@ -233,20 +242,39 @@ class _Run:
         return self.writer.store_encoded(encoded)
 
     def _expect(self, record: Record) -> None:
-        """Raise InputError where the maps to come do not fit on the disk, by the size of the first
-        frame's.
+        """Raise PartialFailure where the maps to come do not fit on the disk, by the size of the
+        first frame's.
         """
+        self.bytes_of_frame = sum(size for size, _ in record["sums"].values())
+        self.commit(waiting=0)  # whose files may be on the disk already
+        needed = self._coming() * self.bytes_of_frame
+        if needed > shutil.disk_usage(self.writer.out).free:
+            raise self._lack_of_room()
+
+    def _coming(self) -> int:
+        """Return how many frames have no line yet; 0 where the length is not known."""
         total = self.source.length or self.source.length_hint or 0
-        coming = self.writer.shard.share(total) - len(self.writer.lines)
-        needed = coming * sum(size for size, _ in record["sums"].values())
-        free = shutil.disk_usage(self.writer.out).free
-        if needed > free:
-            raise InputError(
-                f"the maps of {coming} more frames take {needed / 1e9:.3g} GB, "
-                f"but {free / 1e9:.3g} GB are free in {self.writer.out}",
-                hint="free space and run the same command again, or begin anew (--overwrite) "
-                "with --compact or fewer --scores",
+        return max(0, self.writer.shard.share(total) - len(self.writer.lines))
+
+    def _kept(self) -> str:
+        number = len(self.writer.lines)
+        return f"{counted(number, 'finished frame')} {'is' if number == 1 else 'are'} kept"
+
+    def _lack_of_room(self) -> PartialFailure:
+        """Return the error of a disk that is full, or too small for the maps to come."""
+        coming = self._coming()
+        needed = ""
+        if coming and self.bytes_of_frame:
+            needed = (
+                f" for the maps of {counted(coming, 'further frame')}: they need "
+                f"{_size_words(coming * self.bytes_of_frame)}, and "
+                f"{_size_words(shutil.disk_usage(self.writer.out).free)} are free"
             )
+        return PartialFailure(
+            f"{self.writer.out} has no room{needed}; {self._kept()}. Free space, and the same "
+            "command continues after them; or begin anew (--overwrite) with --compact or fewer "
+            "--scores"
+        )
 
     def _fail(self, name: str, reason: str) -> None:
         """Note that a frame failed, and go on."""

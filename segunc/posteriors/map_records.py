@@ -146,6 +146,18 @@ def component_thresholds(scores: Iterable[str]) -> dict[str, float]:
     return thresholds
 
 
+def extrapolated_beyond(attachments: Iterable[Any]) -> dict[str, float]:
+    """Return beyond which value each score is extrapolated, which is known where a sum of scores
+    was fitted.
+    """
+    measured_to: dict[str, float] = {}
+    for attachment in attachments:
+        measured = getattr(attachment, "measured_to", None)
+        if measured:
+            measured_to["anomaly"] = measured
+    return measured_to
+
+
 def origin_of(
     sampler: Sampler, used: Sequence[Any], hashes: Mapping[str, Any], model: Mapping[str, Any]
 ) -> Origin:
@@ -157,11 +169,6 @@ def origin_of(
         hashes: of the model, ``base_sha256`` and ``posterior_sha256``.
         model: :func:`model_record`.
     """
-    measured_to: dict[str, float] = {}
-    for attachment in used:
-        measured = getattr(attachment, "measured_to", None)
-        if measured:
-            measured_to["anomaly"] = measured
     run = {
         "base_sha256": hashes["base_sha256"],
         "posterior_sha256": hashes["posterior_sha256"],
@@ -185,7 +192,7 @@ def origin_of(
     network = sampler.network
     if isinstance(network, SegmentationNetwork):
         run.update(channels_record(network.description))
-    return Origin(run, model, describe_device(sampler.device), measured_to)
+    return Origin(run, model, describe_device(sampler.device), extrapolated_beyond(used))
 
 
 def sample_image(sampler: Sampler, image: AnyImage, origin: Origin) -> ImageMaps:

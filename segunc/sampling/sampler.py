@@ -397,11 +397,11 @@ class Sampler:
         self.compiled = compiled
         self.device: torch.device = next(network.parameters()).device
         self.report: SamplerReport = SamplerReport()
-        # Both are changed in place: copies with another chunk share them.
+        # All are changed in place: copies with another chunk share them.
         self._runners: list[BranchRunner] = []
         self._engines: dict[int, Engine] = {}  # by the id of their network
-        self._pass: type[Pass] = Pass
         self._stamp: list[Any] = []  # of the last call, see :meth:`_stamp_now`
+        self._pass: type[Pass] = Pass
         self.warns = True  # False where somebody else shows the messages of the report
         self.warned: set[str] = set()  # the messages that were given as warnings
         self._backend, note = choose_backend(self.device)
@@ -458,7 +458,7 @@ class Sampler:
             try:
                 prediction = self._predict(images, size, keep_probabilities, whole)
             finally:
-                self._stamp = self._stamp_now()
+                self._stamp[:] = self._stamp_now()
         if self.warns:
             self._warn()
         return prediction

@@ -57,6 +57,7 @@ from segunc.posteriors.abnn import ABNNPosterior, alpha_words
 from segunc.posteriors.map_records import (
     channels_record,
     component_thresholds,
+    extrapolated_beyond,
     model_record,
     sampler_record,
 )
@@ -555,7 +556,6 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
     sampler = job.sampler
     source = job.sources[place]
     description = model.network.description
-    total = model.attachments.get("anomaly")
     thresholds = component_thresholds(job.scores)
     return build_manifest(
         _run_settings(job, source, chunk, thresholds),
@@ -569,7 +569,7 @@ def run_manifest(job: Job, place: int, chunk: int) -> dict[str, Any]:
             model.network, model.posterior, model.record.get("provenance"), model.attachments
         ),
         component_thresholds=thresholds,
-        measured_to={"anomaly": total.measured_to} if total and total.measured_to else {},
+        measured_to=extrapolated_beyond(model.attachments.values()),
     )
 
 

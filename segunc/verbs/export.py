@@ -86,6 +86,10 @@ HINT_CALIBRATE = (
     "calibrate on maps of segunc predict --precision float32, with the draws, the seed and the "
     "size of this file"
 )
+CONDITION = (
+    "the second encoder sees frames at the size of the network here, and predict shows it their "
+    "own size, at which it was fitted; the two agree only where frames have the size of the network"
+)
 TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others
 OF_BENCHMARKS = ("maps", "score", "method", "track")
@@ -118,6 +122,8 @@ class ExportResult(VerbResult):
         line: the result of the check of a model file, or what a benchmark gets, in one line.
         notes: what a user should know.
         failure: which frames have no file, in one line; empty where all have.
+        condition: which scores of a model file are not those of predict, and why, in one line;
+            empty where all are.
         price: of a model file in a lower precision, how far its maps are from those of its
             float32 file, whose differences are the codes; None for other files.
     """
@@ -128,6 +134,7 @@ class ExportResult(VerbResult):
     line: str
     notes: tuple[str, ...]
     failure: str = ""
+    condition: str = ""
     price: Price | None = None
 
 
@@ -207,10 +214,8 @@ def _export_model(options: ExportOptions) -> ExportResult:
         record=files.out / RECORD,
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
         line=_check_lines(check) if made is None else made.line,
-        notes=(
-            *_notes(sampler, threshold),
-            *(lacks if made is None else made.price.lines()),
-        ),
+        notes=(*_notes(sampler, threshold), *(lacks if made is None else made.price.lines())),
+        condition=_condition_line(sampler),
         price=None if made is None else made.price,
     )
 
@@ -502,15 +507,16 @@ def _largest_difference(differences: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _notes(sampler: Sampler, threshold: GuaranteedThreshold | None) -> tuple[str, ...]:
     """Return what a user should know of an exported file."""
-    notes = []
-    if threshold is not None and threshold.note_on_silence:
-        notes.append(threshold.note_on_silence)
-    if _sees_whole(sampler):
-        notes.append(
-            "the second encoder sees frames at the size of the network here, "
-            "where predict shows it their own"
-        )
-    return (*notes, *sampler.report.messages)
+    silence = None if threshold is None else threshold.note_on_silence
+    return (*([silence] if silence else []), *sampler.report.messages)
+
+
+def _condition_line(sampler: Sampler) -> str:
+    """Return which scores of a file are not those of predict, and why; empty where all are."""
+    names = [name for name in sampler.scores if _is_of_whole_frames(name, sampler)]
+    if not names:
+        return ""
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not predict's: {CONDITION}"
 
 
 class _Files:
@@ -666,7 +672,7 @@ def _about(
         "palette": list(description.palette),
         "mean": list(description.mean),
         "std": list(description.std),
-        "scores": {name: _score_record(name) for name in sampler.scores},
+        "scores": {name: _score_record(name, sampler) for name in sampler.scores},
         "method": model.posterior.method,
         "alpha": model.posterior.settings().get("alpha"),
         **run,
@@ -737,16 +743,24 @@ def _run_record(model: Model, sampler: Sampler) -> dict[str, Any]:
     }
 
 
-def _score_record(name: str) -> dict[str, Any]:
+def _is_of_whole_frames(name: str, sampler: Sampler) -> bool:
+    """Return whether a score of ``predict`` is made of frames at their own size."""
+    return bool(SCORES[name].sources & {"frame", "scores"}) and _sees_whole(sampler)
+
+
+def _score_record(name: str, sampler: Sampler) -> dict[str, Any]:
     """Return what a file says of a score."""
     score = SCORES[name]
-    return {
+    record: dict[str, Any] = {
         "meaning": score.meaning,
         "unit": score.unit,
         "lower": score.lower,
         "upper": score.upper,
         "stored": score.stored,
     }
+    if _is_of_whole_frames(name, sampler):
+        record["condition"] = CONDITION
+    return record
 
 
 def _read_exported_threshold(path: Path, sampler: Sampler) -> GuaranteedThreshold:
@@ -768,7 +782,7 @@ def _read_exported_threshold(path: Path, sampler: Sampler) -> GuaranteedThreshol
             "and an exported file holds maps as they are",
             hint="leave out --threshold, or calibrate without --place, --margin, --level-frames",
         )
-    if SCORES[threshold.score].sources & {"frame", "scores"} and _sees_whole(sampler):
+    if _is_of_whole_frames(threshold.score, sampler):
         message = (
             f"{path} holds where the second encoder sees frames at their own size, "
             "and the exported file shows it frames at the size of the network"

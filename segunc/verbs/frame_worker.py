@@ -97,17 +97,18 @@ class FrameWorker:
         import ray
 
         self._setup: WorkerSetup = ray.get(setup)
+        keep_freed_memory()
+        self._settings_of_thread = contextlib.ExitStack()  # until this process ends
+        self._settings_of_thread.enter_context(flushed_denormals())
+        self._settings_of_thread.enter_context(threads(self._setup.thread_count))
         with tempfile.TemporaryDirectory(prefix="segunc-model-") as folder:
             for name, content in self._setup.files.items():
                 path = Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_file(path, content)
             model = load_model(folder)
-        keep_freed_memory()
-        self._settings_of_thread = contextlib.ExitStack()  # until this process ends
-        self._settings_of_thread.enter_context(flushed_denormals())
-        self._settings_of_thread.enter_context(threads(self._setup.thread_count))
-        self._sampler = make_sampler(model, self._setup.options, self._setup.scores)
+            # What was fitted on the model opens its tensors only here.
+            self._sampler = make_sampler(model, self._setup.options, self._setup.scores)
 
     def make(self, frame: Frame, setup: InputSetup) -> tuple[EncodedFrame | InputError, list[str]]:
         """Return the files of a frame, or why it has none, and notes for the user."""

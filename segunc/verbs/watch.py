@@ -18,6 +18,7 @@ from segunc.core.device import describe_device, flushed_denormals, resolve_devic
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import LineFile, Lock, file_sha256, inside, read_text
 from segunc.core.histogram import TimeHistogram
+from segunc.core.progress import say_step
 from segunc.core.results import VerbResult
 from segunc.core.version import tool_version
 from segunc.data.channels import COLOUR
@@ -26,6 +27,8 @@ from segunc.decisions.events import BOX, MAX_FOLLOWED_REGIONS, Follower
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.frames.source import Frame
 from segunc.frames.streams import (
+    Arrival,
+    DamagedFile,
     Drop,
     Finish,
     Gap,
@@ -42,7 +45,11 @@ from segunc.maps.regions import Mask, Region, StrongRegion, strongest_regions
 from segunc.maps.store import Maps
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import WatchOptions, recorded_command, takes
-from segunc.posteriors.map_records import component_thresholds, model_record
+from segunc.posteriors.map_records import (
+    component_thresholds,
+    extrapolated_beyond,
+    model_record,
+)
 from segunc.posteriors.model import load_model
 from segunc.processing import FrameProcess
 from segunc.scores import check_scores
@@ -161,35 +168,43 @@ def watch(options: WatchOptions) -> WatchResult:
 
 
 class _RunningClock:
-    """Seconds since a watch began: by the stream's clock while it runs, else by the clock of this
-    machine. They never decrease, also where a stream begins anew.
+    """Seconds since the first watch began: by the stream's clock, which is set by the clock of this
+    machine whenever a stream begins. They never decrease.
+
+    Args:
+        last: the time of the last frame of earlier runs; None if there was none.
+        begun: when the first watch began, in seconds since 1970; None for this one.
     """
 
-    def __init__(self, time: float | None, wall: float | None) -> None:
-        self._last = time
-        self._last_wall = wall
-        self._last_stamp: float | None = None
+    def __init__(self, last: float | None, begun: float | None) -> None:
+        self._last = last or 0.0
+        self._begun = begun
+        # Within a run the clock that nobody sets counts, from the first frame on.
+        self._first: tuple[float, float] | None = None  # time and moment of arrival
+        self._start: tuple[float, float] | None = None  # time and stamp of a stream's first frame
+        self._last_stamp = 0.0
 
     def restart(self) -> None:
-        """Note that the stream's clock may begin anew."""
-        self._last_stamp = None
+        """Note that a stream begins: its clock has nothing to do with that of before."""
+        self._start = None
 
-    def time_of(self, stamp: float | None, wall: float) -> float:
-        """Return the time of the next frame.
-
-        Args:
-            stamp: its presentation time on the stream's clock, in seconds; None if there is none.
-            wall: when it came, in seconds since 1970.
-        """
-        if self._last is None or self._last_wall is None:
-            step = 0.0
-        elif stamp is None or self._last_stamp is None or stamp < self._last_stamp:
-            step = max(0.0, wall - self._last_wall)
+    def time_of(self, arrival: Arrival) -> float:
+        """Return the time of the next frame."""
+        if self._first is None:
+            begun = arrival.wall if self._begun is None else self._begun
+            self._first = max(self._last, arrival.wall - begun), arrival.arrived
+        first, moment_of_first = self._first
+        time = first + arrival.arrived - moment_of_first
+        stamp = arrival.stamp
+        if stamp is None:
+            self._start = None
         else:
-            step = stamp - self._last_stamp
-        self._last = round((self._last or 0.0) + step, 6)
-        self._last_wall = wall
-        self._last_stamp = stamp
+            if self._start is None or stamp < self._last_stamp:
+                self._start = time, stamp
+            started, first_stamp = self._start
+            time = started + stamp - first_stamp
+            self._last_stamp = stamp
+        self._last = round(max(self._last, time), 6)
         return self._last
 
 
@@ -246,6 +261,7 @@ class _Watch:
         self._region = Region(Path(options.mask)) if options.mask else None
         self._earlier = None if self._out is None else read_earlier(self._out)
         self._source = self._open_source()
+        say_step(f"loading {options.model}")  # which takes seconds, and no line comes before
         folder = model_folder(options.model, trust=options.trust)
         self._model = load_model(folder)
         self._check_channels()
@@ -288,7 +304,7 @@ class _Watch:
         options = self.options
         self._size = None if earlier.size is None else tuple(earlier.size)
         self._chunk = options.chunk or earlier.chunk
-        self._clock = _RunningClock(earlier.time, earlier.time_wall)
+        self._clock = _RunningClock(earlier.time, earlier.begun)
         self._last_file = earlier.last_file
         self._unused_events = _Counter(earlier.next_event)
         self._events_of = {score: _FollowedEvents(self._unused_events) for score in self._scores}
@@ -453,8 +469,8 @@ class _Watch:
             if isinstance(item, Finish):
                 yield self.finish("lost" if item.failure else "ended", item.failure)
                 return
-            if isinstance(item, Gap):
-                yield from self._on_gap(item)
+            if isinstance(item, Gap | DamagedFile):
+                yield from self._on_news(item)
             elif item is not None:
                 self._last_frame = now
                 self._in_work = True
@@ -569,8 +585,11 @@ class _Watch:
         """Write what happened to the stream."""
         return self._emit({"kind": "gap", "what": what, **facts})
 
-    def _on_gap(self, gap: Gap) -> Iterator[Event]:
-        """Note that the stream was opened or lost."""
+    def _on_news(self, gap: Gap | DamagedFile) -> Iterator[Event]:
+        """Note that the stream was opened or lost, or that a file is damaged."""
+        if isinstance(gap, DamagedFile):
+            yield self._emit(_damage_note(gap))
+            return
         self._clock.restart()
         if gap.what == "connected":
             self._connections += 1
@@ -595,7 +614,7 @@ class _Watch:
         if image.shape[:2] != self._size:
             self._lose("size")
             return
-        running = self._clock.time_of(arrival.stamp, arrival.wall)
+        running = self._clock.time_of(arrival)
         name = f"{frame.number:06d}"
         made = self._maps_of(Frame(name, frame.number, image, time=running))
         if arrival.name and arrival.stamp is not None:
@@ -704,6 +723,7 @@ class _Watch:
                 self._model.record.get("provenance"),
                 self._model.attachments,
             ),
+            measured_to=extrapolated_beyond(self._model.attachments.values()),
         )
         limit = options.keep_limit * 1e9
         self._kept = KeptFrames(self._out, manifest, limit=limit, region=self._region)
@@ -885,6 +905,12 @@ class _Watch:
         if self._kept is not None:
             status["kept_bytes"] = self._kept.bytes
         return status
+
+
+def _damage_note(damaged: DamagedFile) -> Event:
+    """Return the line that names a damaged file."""
+    text = f"{damaged.name} cannot be decoded whole and no longer changes: it is left out"
+    return {"kind": "note", "frame": damaged.number, "file": damaged.name, "text": text}
 
 
 def _threshold_record(score: str, threshold: Threshold, path: Path | None) -> Event:

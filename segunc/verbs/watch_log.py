@@ -62,8 +62,8 @@ class EarlierWatch:
     """Of the last line, in seconds since 1970."""
     time: float | None = None
     """Seconds of the last frame since the first watch began."""
-    time_wall: float | None = None
-    """When that frame came, in seconds since 1970."""
+    begun: float | None = None
+    """When the first frame of all came, in seconds since 1970."""
     last_file: tuple[float, str] | None = None
     """Time of the last change and name of the last file that was taken from a folder."""
     monitored: list[dict[str, Any]] = field(default_factory=list)
@@ -97,10 +97,10 @@ class EarlierWatch:
             self.next_event = max(self.next_event, int(region["event"]) + 1)
         if line.get("time") is not None:
             self.time = float(line["time"])
-            self.time_wall = self.wall
         if line.get("what") == "connected":
             self.size = line["size"]
             self.chunk = line["chunk"]
+            self.begun = self.wall if self.begun is None else self.begun
         if line.get("last_file"):
             changed, name = line["last_file"]
             self.last_file = float(changed), str(name)

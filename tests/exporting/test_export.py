@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import Mock
 
 import cv2
@@ -33,6 +33,7 @@ from segunc.baselines.density import PLACE_GRID, FeatureDistances, Neighbours
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
+from segunc.cli.run import SHOWN
 from segunc.core.errors import InputError
 from segunc.exporting import check, graph
 from segunc.exporting.check import check_frames, check_inputs, compare
@@ -41,6 +42,7 @@ from segunc.exporting.placement import Flag, Placement
 from segunc.maps.encoding import encode_score
 from segunc.networks import NetworkDescription
 from segunc.networks.network import SegmentationNetwork
+from segunc.options import ExportOptions
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Sampler
 from segunc.sampling.branches import AnyPosterior, Branch
@@ -616,6 +618,28 @@ def test_a_program_runs_where_this_package_is_not(small: Path, tmp_path: Path) -
     maps = np.load(out)
     for name, values in expected.items():
         np.testing.assert_allclose(maps[name], values, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("resolution", ["frame", "network"])
+def test_a_score_of_frames_at_their_own_size_says_that_it_is_not_that_of_predict(
+    small: Path, tmp_path: Path, resolution: Literal["frame", "network"]
+) -> None:
+    settings = segunc.FeatureDensity(layers=["body.stem"], bank=50, resolution=resolution)
+    batches = [(torch.rand(2, 3, *SIZE), torch.zeros(2, *SIZE, dtype=torch.long))]
+    settings.fit(segunc.load(small), batches).save(tmp_path / "model")
+    options = ExportOptions(
+        model=tmp_path / "model", to="pt2", out=tmp_path / "out", scores=["entropy", "knn"]
+    )
+    made = segunc.export(options)
+    records = json.loads(made.record.read_text())["scores"]
+    assert "condition" not in records["entropy"]
+    *_, last = SHOWN["export"](made, options)
+    if resolution == "network":
+        assert "condition" not in records["knn"]
+        assert last == f"wrote {made.path} and {made.record}"
+    else:
+        assert "shows it their own size, at which it was fitted" in records["knn"]["condition"]
+        assert last == f"knn is not predict's: {records['knn']['condition']}"
 
 
 THRESHOLD = "--threshold THRESHOLD"

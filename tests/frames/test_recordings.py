@@ -111,7 +111,7 @@ def test_several_topics_without_a_choice_are_listed(tmp_path: Path) -> None:
         open_source(path)
     assert str(error.value) == (
         f"{path} holds 2 topics of images: /camera/front (2), /camera/rear (3). "
-        f"Hint: `input` {path}:/camera/front"
+        f"Hint: `input` {path}:/camera/front or `input` {path}:/camera/rear"
     )
 
 

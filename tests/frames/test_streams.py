@@ -22,6 +22,7 @@ from segunc.core.urls import shown_url
 from segunc.frames import streams
 from segunc.frames.streams import (
     Arrival,
+    DamagedFile,
     Finish,
     FolderSource,
     Gap,
@@ -65,7 +66,7 @@ def read_all(source: LiveSource) -> list[Arrival]:
     """Return the arrivals of a source until it ends; none is damaged."""
     arrivals = []
     for arrival in source.arrivals(threading.Event()):
-        assert arrival is not None
+        assert isinstance(arrival, Arrival)
         arrivals.append(arrival)
     return arrivals
 
@@ -228,7 +229,7 @@ def test_a_folder_gives_each_whole_image_once_in_the_order_of_names(tmp_path: Pa
         "frame_1.png",
         "frame_2.png",
     ]
-    assert_same([arrival for arrival in seen if arrival], expected[:3])
+    assert_same([arrival for arrival in seen if isinstance(arrival, Arrival)], expected[:3])
 
 
 def test_a_file_that_stays_damaged_is_counted_once(
@@ -238,10 +239,10 @@ def test_a_file_that_stays_damaged_is_counted_once(
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nno picture")
     stopped = threading.Event()
     arrivals = FolderSource(tmp_path).arrivals(stopped)
-    assert next(arrivals) is None
+    assert next(arrivals) == DamagedFile("a.png")
     cv2.imwrite(str(tmp_path / "b.png"), pictures(1)[0])
     arrival = next(arrivals)
-    assert arrival is not None
+    assert isinstance(arrival, Arrival)
     assert arrival.name == "b.png"
 
 
@@ -252,7 +253,7 @@ def test_a_folder_goes_on_after_the_file_that_was_taken_last(tmp_path: Path) -> 
         os.utime(path, (1000.0 + number, 1000.0 + number))
     arrivals = FolderSource(tmp_path, after=(1001.0, "1.png")).arrivals(threading.Event())
     arrival = next(arrivals)
-    assert arrival is not None
+    assert isinstance(arrival, Arrival)
     assert arrival.name == "2.png"
 
 
@@ -267,7 +268,7 @@ def test_frames_of_damaged_packets_are_no_frames(clip: Path, tmp_path: Path) -> 
     assert None in arrivals
     expected = frames_of(clip)
     for arrival in arrivals:
-        if arrival is not None:
+        if isinstance(arrival, Arrival):
             image = arrival.image()
             assert any(np.array_equal(image, picture) for picture in expected)
 

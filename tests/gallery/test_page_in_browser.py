@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,32 @@ def test_the_timeline_draws_every_frame(video: Visit) -> None:
     assert [int(x) for x, _ in points] == list(range(40))
     heights = [float(y) for _, y in points]
     assert heights.index(min(heights)) == 30
+
+
+@pytest.mark.parametrize("rate", [20, 30000 / 1001, "gaps"])
+def test_labels_of_the_timeline_are_the_times_of_the_frames_at_their_places(
+    tmp_path: Path, visit: Visit, rate: float | str
+) -> None:
+    if rate == "gaps":
+        # As a watch keeps the frames of its alarms: some in a row, then none for a while.
+        times = [0.4, *(7.5 + index / 10 for index in range(25)), *(61.3 + i for i in range(14))]
+    else:
+        times = [index / float(rate) for index in range(40)]
+    index = write_page(write_video_scene(tmp_path, times=times), tmp_path / "review")
+    visit.open_frame(index, "000000")
+    page = visit.page
+    labels = page.evaluate(
+        "[...document.querySelectorAll('.axis span')].map((tick) =>"
+        " [tick.style.left, tick.textContent])"
+    )
+    assert len(labels) >= 2
+    for left, text in labels:
+        number = float(left.rstrip("%")) / 100 * 39
+        minutes, seconds = text.split(":")
+        assert 60 * int(minutes) + float(seconds) == pytest.approx(times[round(number)], abs=0.0051)
+    places = [float(left.rstrip("%")) for left, _ in labels]
+    width = page.locator(".axis").bounding_box()["width"]
+    assert min(b - a for a, b in pairwise(places)) / 100 * width > 50, "labels do not overlap"
 
 
 def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit) -> None:

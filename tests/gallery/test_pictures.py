@@ -420,6 +420,15 @@ def test_a_video_has_all_frames_and_colours(pictures: list[Path], tmp_path: Path
     assert names(tmp_path) == ["overlay.webm", *(f"overlay/{path.name}" for path in pictures)]
 
 
+@pytest.mark.parametrize("suffix", [".webm", ".mp4"])
+def test_a_video_has_the_same_bytes_again(
+    pictures: list[Path], tmp_path: Path, suffix: str
+) -> None:
+    first = write_video(pictures, tmp_path / f"first{suffix}", 10)
+    again = write_video(pictures, tmp_path / f"again{suffix}", 10)
+    assert first.read_bytes() == again.read_bytes()
+
+
 def test_an_mp4_has_all_frames_and_colours(pictures: list[Path], tmp_path: Path) -> None:
     out = write_video(pictures, tmp_path / "overlay.mp4", 30000 / 1001)
     times, frames = decoded(out)

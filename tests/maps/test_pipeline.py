@@ -199,47 +199,83 @@ def test_full_disk_is_a_partial_failure(tmp_path: Path, monkeypatch: pytest.Monk
 
     writer = MapsWriter(tmp_path / "out", manifest())
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(PartialFailure, match="No space left"):
+    with pytest.raises(PartialFailure) as refused:
         run_pipeline(open_source(tmp_path / "in"), process, writer, writers=1)
     monkeypatch.undo()
-    assert 1 <= len(lines(tmp_path / "out")) < 6
+    finished = len(lines(tmp_path / "out"))
+    assert 1 <= finished < 6
+    frames = "further frame" if finished == 5 else "further frames"
+    room = f"{tmp_path / 'out'} has no room for the maps of {6 - finished} {frames}: they need "
+    assert str(refused.value).startswith(room)
     summary = run(tmp_path)
     assert summary.finished + summary.skipped == 6
 
 
+@dataclass
+class SmallDisk:
+    """Eight pictures, and a disk that lacks a byte for their maps."""
+
+    folder: Path
+    bytes_of_maps: int
+    monkeypatch: pytest.MonkeyPatch
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    def set_room(self, room: int) -> None:
+        """Let the disk have room for so many bytes of maps, of which some are there."""
+
+        def usage(_: Path) -> Usage:
+            used = sum(path.stat().st_size for path in self.out.rglob("*") if path.is_file())
+            return Usage(room, used, room - used)
+
+        self.monkeypatch.setattr(shutil, "disk_usage", usage)
+
+
 @pytest.fixture
-def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Eight pictures, and a disk that does not hold the maps of seven."""
+def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
     write_pictures(tmp_path / "in", 8)
     whole = tmp_path / "whole"
     predict(tmp_path / "in", whole)
     first = json.loads((whole / "frames.jsonl").read_text().splitlines()[0])
-    sizes = [(whole / file).stat().st_size for file in first["files"].values()]
-    usage = Usage(0, 0, 7 * sum(sizes) - 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    return tmp_path
+    bytes_of_frame = sum((whole / file).stat().st_size for file in first["files"].values())
+    disk = SmallDisk(tmp_path, 8 * bytes_of_frame, monkeypatch)
+    disk.set_room(disk.bytes_of_maps - 1)
+    return disk
 
 
-LACK_OF_DISK = r"of 7 more frames take .* GB, but .* GB are free .*Hint: .*`compact` or fewer"
+def refusal_of(disk: SmallDisk) -> str:
+    """Return what a run says whose disk is too small."""
+    with pytest.raises(PartialFailure) as refused:
+        predict(disk.folder / "in", disk.out)
+    return str(refused.value)
 
 
-def test_a_run_whose_maps_do_not_fit_on_the_disk_ends_behind_its_first_frame(
-    small_disk: Path,
+def test_a_run_whose_maps_do_not_fit_on_the_disk_ends_and_says_what_it_needs(
+    small_disk: SmallDisk,
 ) -> None:
-    out = small_disk / "out"
-    with pytest.raises(InputError, match=LACK_OF_DISK):
-        predict(small_disk / "in", out)
-    assert manifest_of(out)["status"] == "interrupted"
-    assert 1 <= len(lines(out)) < 8
+    small_disk.set_room(small_disk.bytes_of_maps // 2)
+    said = refusal_of(small_disk)
+    kept = len(lines(small_disk.out))
+    assert manifest_of(small_disk.out)["status"] == "interrupted"
+    assert 1 <= kept < 8
+    megabytes = (8 - kept) * small_disk.bytes_of_maps / 8 / 1e6
+    frames = "further frame" if kept == 7 else "further frames"
+    assert said.startswith(f"{small_disk.out} has no room for the maps of {8 - kept} {frames}: ")
+    assert f"they need {megabytes:.3g} MB, and " in said
+    assert f"; {kept} finished frame" in said
+    assert "Free space, and the same command continues after them; or begin anew" in said
 
 
-def test_finished_frames_need_no_more_disk(small_disk: Path) -> None:
+def test_finished_frames_need_no_more_disk(small_disk: SmallDisk) -> None:
     """The rest fits where the whole would not."""
-    out = small_disk / "out"
-    with pytest.raises(InputError, match=LACK_OF_DISK):
-        predict(small_disk / "in", out)
-    predict(small_disk / "in", out)
-    assert folder_bytes(out) == folder_bytes(small_disk / "whole")
+    assert "has no room" in refusal_of(small_disk)
+    finished = len(lines(small_disk.out))
+    small_disk.set_room(2 * small_disk.bytes_of_maps)
+    predict(small_disk.folder / "in", small_disk.out)
+    assert finished >= 1
+    assert folder_bytes(small_disk.out) == folder_bytes(small_disk.folder / "whole")
 
 
 class Slow(MapsWriter):

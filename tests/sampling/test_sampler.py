@@ -195,6 +195,22 @@ def test_any_chunk_and_any_company_give_the_same_codes() -> None:
     assert not torch.equal(same, other), "the seed decides"
 
 
+def test_a_network_that_another_chunk_has_run_has_not_changed() -> None:
+    """``predict`` runs each input with a copy of one sampler."""
+    sampler = Sampler(*model(0.3), draws=8)
+    sampler.warns = False
+    sampler.with_chunk(4)(IMAGES[:1])
+    runners = [*sampler._runners]
+    second = sampler.with_chunk(2)
+    second(IMAGES[:1])
+    assert [*second._runners] == runners
+    assert not [note for note in second.report.messages if "has changed" in note]
+    with torch.no_grad():
+        next(sampler.network.parameters()).mul_(2)
+    sampler.with_chunk(4)(IMAGES[:1])
+    assert [note for note in sampler.report.messages if "has changed" in note]
+
+
 def test_without_noise_the_draws_are_the_deterministic_network() -> None:
     deterministic = Sampler(small_network(), draws=24, scores=[*DEFAULT_SCORES, "logit-variance"])
     for sampler in (Sampler(*model(0.0, 1), draws=5), deterministic):

@@ -163,10 +163,18 @@ def write_scene(root: Path) -> Scene:
     return Scene(images, maps, anomalies, labels)
 
 
-def write_video_scene(root: Path, count: int = 40, fps: float = 20.0, every: int = 1) -> Path:
+def write_video_scene(
+    root: Path,
+    count: int = 40,
+    fps: float = 20.0,
+    every: int = 1,
+    times: Sequence[float] | None = None,
+) -> Path:
     """Maps of a video's frames whose entropy has two clear peaks, at frames 10 and 30, and an
-    overlay video.
+    overlay video. The frames are evenly spaced, or at the times that are given.
     """
+    if times is None:
+        times = [index * every / fps for index in range(count)]
     run = {"draws": 8, "seed": 1, "scope": "all", "every": every}
     source = {"kind": "video", "fps": fps, "frames": count}
     manifest = build_manifest(
@@ -182,5 +190,5 @@ def write_video_scene(root: Path, count: int = 40, fps: float = 20.0, every: int
                 "prediction": np.zeros(SIZE, np.uint8),
                 "entropy": np.full(SIZE, level, np.float32),
             }
-            writer.commit(writer.store(f"{index:06d}", content) | {"time": index * every / fps})
+            writer.commit(writer.store(f"{index:06d}", content) | {"time": times[index]})
     return maps

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+import segunc
 from segunc.core.errors import InputError
 from segunc.frames.source import Frame
 from segunc.maps.store import EncodedFrame, FrameEncoder
@@ -205,29 +206,46 @@ def assert_one_refusal(done: Finished, *parts: str) -> None:
         assert part in done.error_lines[0]
 
 
-@pytest.fixture
-def worker(finetuned: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrameWorker]:
-    """A worker in this process, and no cluster."""
+def start_worker(folder: Path, score: str, monkeypatch: pytest.MonkeyPatch) -> FrameWorker:
+    """Return a worker in this process, without a cluster, that has opened the model of a folder."""
     monkeypatch.setattr("ray.get", lambda setup: setup)
     options = PredictOptions(
         model="not read", input="not read", out="out", draws=2, device="cpu", precision="float32"
     )
-    files = {
-        str(file.relative_to(finetuned.abnn)): file.read_bytes()
-        for file in model_files(finetuned.abnn)
-    }
     setup = WorkerSetup(
-        files=files,
+        files={str(file.relative_to(folder)): file.read_bytes() for file in model_files(folder)},
         options=options,
-        scores=("entropy",),
+        scores=(score,),
         thread_count=1,
         overlay=None,
         flag={},
     )
     worker = FrameWorker()
     assert worker.open(facts_of_node(on_gpu=False), [setup]) is None
+    return worker
+
+
+@pytest.fixture
+def worker(finetuned: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrameWorker]:
+    """A worker in this process, and no cluster."""
+    worker = start_worker(finetuned.abnn, "entropy", monkeypatch)
     yield worker
     worker._computing.shutdown()
+
+
+def test_a_worker_makes_scores_of_what_was_fitted_on_the_model(
+    finetuned: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = segunc.FeatureDensity(layers=["body.encoder.features.3"], bank=50)
+    data = f"toy:{finetuned.data}"
+    settings.fit(segunc.load(finetuned.abnn), data, device="cpu").save(tmp_path / "model")
+    worker = start_worker(tmp_path / "model", "knn", monkeypatch)
+    encoder = FrameEncoder({"prediction": {}, "knn": {}})
+    setup = InputSetup(number=1, chunk=2, manifest={}, encoder=encoder)
+    made, _ = worker.make(Frame("good", 0, np.zeros((64, 128, 3), np.uint8)), setup)
+    worker._computing.shutdown()
+    assert isinstance(made, EncodedFrame)
+    assert "knn/good.npy" in [file for file, _ in made.files.values()]
 
 
 def test_a_worker_of_another_version_does_not_read_the_setup() -> None:

@@ -12,6 +12,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +33,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
 from segunc.options import WatchOptions
 from segunc.verbs import watch as watch_module
+from segunc.verbs.watch_log import read_earlier
 from tests.conftest import Job
 from tests.support.streams import (
     RtspServer,
@@ -67,8 +69,12 @@ class Scene:
 
     def watch(self, **settings: Any) -> list[Event]:
         """Return all events of a watch of the clip."""
+        return list(self.begin(**settings))
+
+    def begin(self, **settings: Any) -> Any:
+        """Begin a watch of the clip."""
         given: dict[str, Any] = {"input": self.clip, "flag": [self.flag], **SAMPLING}
-        return list(segunc.watch(**{"model": self.job.abnn, **given, **settings}))
+        return segunc.watch(**{"model": self.job.abnn, **given, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +240,44 @@ def test_a_watch_is_compared_with_an_offline_run_as_the_guide_says(
     told = {region["event"] for alarm in alarms for region in alarm["regions"]}
     rows = Path("offline.csv").read_text().splitlines()[1:]
     assert told == {int(row.split(",")[0]) for row in rows}
+
+
+def test_maps_of_a_watch_of_a_folder_are_compared_as_the_refusal_says(
+    scene: Scene, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for name, picture in zip(("left.png", "right.png"), decoded(scene.clip)[1], strict=False):
+        cv2.imwrite(str(incoming / name), picture[..., ::-1])
+    out = tmp_path / "out"
+    settings: dict[str, Any] = {
+        "input": incoming,
+        "every_frame": True,
+        "frame_lines": True,
+        "status": 0.5,
+    }
+    with scene.begin(out=out, keep="all", **settings) as events:
+        for event in events:
+            if event.get("frame") == 1 and "flagged_pixels" in event:
+                break
+        next(events, None)  # so that the frame is kept
+    segunc.predict(scene.job.abnn, incoming, tmp_path / "named", **SAMPLING)
+    with pytest.raises(InputError) as refused:
+        segunc.compare([out / "maps", tmp_path / "named"])
+    assert "like 000000 and left" in refused.value.message
+    named = re.search(r"segunc predict --input (\S+)$", refused.value.hint)
+    assert named is not None
+    assert "both models" not in refused.value.hint
+    segunc.predict(scene.job.abnn, named[1], tmp_path / "kept", **SAMPLING)
+    assert "2 frames" in segunc.compare([out / "maps", tmp_path / "kept"]).text
+
+
+def test_loading_is_said_before_the_first_line(scene: Scene) -> None:
+    done = run(f"watch --model {scene.job.abnn} --input {scene.clip} --flag {scene.flag} {WORDS}")
+    assert done.code == 0, done.stderr
+    assert f"loading {scene.job.abnn}" in done.stderr.splitlines()
+    for line in done.stdout.splitlines():
+        json.loads(line)
 
 
 def test_only_alarms_are_kept_up_to_the_limit(scene: Scene, tmp_path: Path) -> None:
@@ -863,12 +907,83 @@ def test_percentiles_are_at_most_two_percent_too_high() -> None:
     assert histogram.largest == times.max()
 
 
+def arrival(stamp: float | None, arrived: float, *, wall: float | None = None) -> Arrival:
+    """Return a frame of a stream that was there at a moment of the clock."""
+    moment = 1000 + arrived if wall is None else wall
+    return Arrival(
+        image=lambda: np.zeros((2, 2, 3), np.uint8), arrived=arrived, wall=moment, stamp=stamp
+    )
+
+
 def test_numbers_of_a_fresh_stream_begin_anew_and_time_goes_on() -> None:
     clock = watch_module._RunningClock(None, None)
-    assert clock.time_of(100.0, 0.0) == 0.0
-    assert clock.time_of(101.5, 2.0) == 1.5
+    assert clock.time_of(arrival(100.0, 0.0)) == 0.0
+    assert clock.time_of(arrival(101.5, 2.0)) == 1.5
     clock.restart()
-    assert clock.time_of(0.0, 12.0) == 11.5  # ten seconds later by this machine's clock
-    assert clock.time_of(0.25, 12.5) == 11.75
-    assert clock.time_of(0.0, 13.0) == 12.25  # the stream's clock went back
-    assert clock.time_of(None, 14.0) == 13.25
+    assert clock.time_of(arrival(0.0, 12.0)) == 12.0  # by this machine's clock
+    assert clock.time_of(arrival(0.25, 12.5)) == 12.25
+    assert clock.time_of(arrival(0.0, 13.0)) == 13.0  # the stream's clock went back
+    assert clock.time_of(arrival(None, 14.0)) == 14.0
+
+
+def test_time_does_not_run_ahead_of_the_clock_where_streams_come_in_bursts() -> None:
+    clock = watch_module._RunningClock(None, None)
+    times = []
+    for burst in range(5):
+        clock.restart()
+        for number in range(11):
+            moment = 3.0 * burst + 0.1 * number  # ten seconds of frames within one
+            times.append(clock.time_of(arrival(1.0 * number, moment)))
+    assert times == sorted(times)
+    # The last burst began after 12 s, and its last frame was taken 10 s later.
+    assert times[-1] == 22.0
+
+
+def test_time_of_a_watch_that_goes_on_counts_from_the_first_frame_of_all() -> None:
+    clock = watch_module._RunningClock(28.0, 1000.0)
+    assert clock.time_of(arrival(0.0, 5.0, wall=1060.0)) == 60.0
+    # A clock that was set back, or a burst before the end.
+    clock = watch_module._RunningClock(28.0, 1000.0)
+    assert clock.time_of(arrival(0.0, 5.0, wall=1010.0)) == 28.0
+    assert clock.time_of(arrival(1.5, 5.1, wall=1010.1)) == 29.5
+
+
+def test_the_first_frame_of_all_is_read_from_the_lines_of_a_watch(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.watch(out=tmp_path)
+    (connected,) = [line for line in lines_of(tmp_path) if line.get("what") == "connected"]
+    begun = datetime.fromisoformat(connected["wall"]).timestamp()
+    scene.watch(out=tmp_path)
+    earlier = read_earlier(tmp_path)
+    assert earlier is not None
+    assert earlier.begun == begun
+
+
+def test_a_damaged_file_is_named(scene: Scene, tmp_path: Path) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    (incoming / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nno picture")
+    with scene.begin(input=incoming) as events:
+        note = next(event for event in events if event.get("file"))
+    assert (note["kind"], note["frame"], note["file"]) == ("note", 0, "a.png")
+    assert note["text"].startswith("a.png cannot be decoded whole")
+    assert events.end["dropped"]["damaged"] == 1
+
+
+def test_kept_maps_say_beyond_which_value_they_are_extrapolated(
+    scene: Scene, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    settings = segunc.FeatureDensity(layers=["body.encoder.features.3"], bank=50)
+    data = f"toy:{scene.job.data}"
+    settings.fit(segunc.load(scene.job.abnn), data, device="cpu").save(model)
+    parts = ["deterministic-energy", "knn"]
+    total = segunc.Anomaly(parts=parts, draws=2, frames=2)
+    total.fit(segunc.load(model), data, device="cpu").save(model)
+    scene.watch(model=model, flag=["anomaly=0.1"], keep="all", out=tmp_path / "out")
+    measured_to = segunc.load(model).attachments["anomaly"].measured_to
+    assert measured_to is not None
+    manifest = MapsReader(tmp_path / "out" / "maps").manifest or {}
+    assert manifest["maps"]["anomaly"]["measured_to"] == measured_to
+    assert not manifest["maps"]["prediction"].get("measured_to")

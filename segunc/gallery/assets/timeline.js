@@ -172,12 +172,17 @@
 
   const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600];
 
-  /* Places of the axis and their words: times where they go on and on, else numbers of frames. */
+  /* Places of the axis and their words: the times of their frames, else numbers of frames. */
   function ticks() {
     const times = indices.map(table.time);
     const timed = times.every((time, i) => time !== null && (i === 0 || time >= times[i - 1]));
     const span = timed ? times.at(-1) - times[0] : table.count;
     const most = Math.max(2, Math.floor(innerWidth / 110));
+    const words = (index) => [index, seconds(times[index]).replace(/\.00$/, "")];
+    if (timed && hasGaps(times)) {
+      const every = Math.ceil(table.count / most);
+      return indices.filter((index) => index % every === 0).map(words);
+    }
     const step = STEPS.find((s) => span / s <= most) ?? 3600 * Math.ceil(span / 3600 / most);
     if (!timed) {
       const numbered = indices.filter((index) => index % step === 0);
@@ -187,10 +192,17 @@
     const places = [];
     times.forEach((time, index) => {
       if (time < next) return;
-      places.push([index, seconds(next).replace(/\.00$/, "")]);
+      places.push(words(index));
       next = (Math.floor(time / step) + 1) * step;
     });
     return places;
+  }
+
+  /* Whether frames are left out between others, as where only alarms are kept: the axis has the
+     frames at equal distances, so whole steps of time are not. */
+  function hasGaps(times) {
+    const mean = (times.at(-1) - times[0]) / (times.length - 1);
+    return times.some((time, index) => index > 0 && time - times[index - 1] > 2 * mean);
   }
 
   function showLabel(current) {
