@@ -46,7 +46,7 @@ from segunc.verbs.evaluate import label_sources
 from segunc.verbs.init import InitResult
 from segunc.verbs.init_update import step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
-from segunc.verbs.training import _note_changed_list
+from segunc.verbs.training import _note_changed_list, _note_other_data
 from tests.verbs.processes import FAST, refuse, succeed
 
 CAMVID = label_map("camvid")
@@ -861,6 +861,18 @@ def test_a_fine_tuning_notes_other_data_than_its_base_was_trained_with(
         "--data.crop '[32, 32]'"
     )
     assert note in done.stdout + done.stderr
+
+
+def test_a_fit_that_sees_whole_frames_notes_no_crop() -> None:
+    recorded = {"dataset": "folder", "root": "data", "crop": [32, 32], "flip": 0.0}
+    named = {**recorded, "crop": [16, 24]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _note_other_data(named, recorded, Path("base"), augments=False)
+    with pytest.warns(NoteWarning, match="data.crop is"):
+        _note_other_data(named, recorded, Path("base"), augments=True)
+    with pytest.warns(NoteWarning, match="data.size is"):
+        _note_other_data({**named, "size": [32, 32]}, recorded, Path("base"), augments=False)
 
 
 def test_a_fine_tuning_on_the_same_data_notes_nothing(made: Made, tmp_path: Path) -> None:
