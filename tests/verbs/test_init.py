@@ -7,7 +7,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from segunc.core.removal import LEDGER
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
-from segunc.data.module import SegmentationDataModule
+from segunc.data.module import DataConfig, SegmentationDataModule
 from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import open_maps
@@ -864,7 +864,7 @@ def test_a_fine_tuning_notes_other_data_than_its_base_was_trained_with(
 
 
 def test_a_fit_that_sees_whole_frames_notes_no_crop() -> None:
-    recorded = {"dataset": "folder", "root": "data", "crop": [32, 32], "flip": 0.0}
+    recorded = asdict(DataConfig(dataset="folder", root="data", frames="f.csv", labels="c.csv"))
     named = {**recorded, "crop": [16, 24]}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
