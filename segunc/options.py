@@ -360,7 +360,7 @@ ALSO = (
 )
 IMAGES_IN_DATA = (
     "folder or glob pattern of the images inside ``data``; needed only if init cannot tell images"
-    " from labels by their names"
+    " from labels by their names. A pattern may match folders, such as ``drive_*/camera``"
 )
 LABELS_IN_DATA = (
     "folder or glob pattern of the labels inside ``data``, e.g. ``masks`` or ``*_L.png``"
@@ -682,7 +682,8 @@ class InitOptions(Options):
         out (YAML): configuration to write; a label map, a list of frames and a picture of eight
             pairs are written beside it
         images (PATTERN): folder or glob pattern of the images inside DIR; needed only if init
-            cannot tell images from labels by their names
+            cannot tell images from labels by their names. A pattern may match folders, such as
+            drive_*/camera
         labels (PATTERN): folder or glob pattern of the labels inside DIR, e.g. masks or *_L.png
         dataset (NAME): published data set that DIR holds: a name of docs/data-sets.md, or
             mine.yaml:NAME of a table of your own (default: init recognises it by its files)
@@ -693,8 +694,9 @@ class InitOptions(Options):
         two_classes: if labels have only two values, train on them as two classes (default: treat
             them as anomaly masks and stop)
         labelled_only: leave out images that have no label
-        update: add new frames to the files of an earlier init; names of classes, void values,
-            splits and the configuration stay as they are
+        update: add new frames to the files of an earlier init, by its --images, --labels and
+            --labelled-only; names of classes, void values, splits and the configuration stay as
+            they are, and --void adds a row
         overwrite: replace the files of an earlier init, with all that was edited in them
     """
 

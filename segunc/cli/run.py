@@ -97,9 +97,10 @@ def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
 def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
     yield from result.about
     written = [] if options.update else [str(result.config)]
-    if options.update and not options.label_map:
-        yield f"kept {result.config} and {result.label_map} as they were"
-    elif result.label_map is not None:
+    if result.kept:
+        were = "it was" if len(result.kept) == 1 else "they were"
+        yield f"kept {' and '.join(str(path) for path in result.kept)} as {were}"
+    if result.label_map is not None and result.label_map not in result.kept:
         written.append(f"{result.label_map} (edit names there, and colours where labels hold ids)")
     if result.frames is not None:
         written.append(str(result.frames))

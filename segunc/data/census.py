@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import read_bytes
+from segunc.core.files import frame_order, read_bytes
 from segunc.data.images import (
     Colour,
     colour_codes,
@@ -48,6 +48,9 @@ class Census:
     """The colours of ids, from the palettes of the files."""
     looked_at: int = 0
     """Number of labels that were looked at."""
+    by_label: dict[Path, frozenset[Value]] = field(default_factory=dict)
+    """The values of each label that was looked at, sorted by name; labels of more than
+    :data:`MAX_CLASSES` values are left out."""
 
     @property
     def pixels(self) -> Counter[Value]:
@@ -60,6 +63,10 @@ class Census:
     def values_of(self, split: str) -> frozenset[Value]:
         """Return the values that the labels of a split hold; none of an unknown split."""
         return frozenset(self.by_split.get(split, ()))
+
+    def labels_with(self, values: Collection[Value]) -> list[Path]:
+        """Return the labels that hold any of some values."""
+        return [label for label, held in self.by_label.items() if not held.isdisjoint(values)]
 
 
 def take_census(root: Path, pairs: Sequence[Pair], *, allow_mixed: bool) -> Census:
@@ -113,6 +120,8 @@ class _Counter:
         }
         self._examples: dict[str, Path] = {}
         self._values: dict[Path, frozenset[int]] = {}  # of labels of one channel
+        # Of each label that may hold classes: the kind of its codes, and the codes.
+        self._codes: dict[Path, tuple[str, frozenset[int]]] = {}
         self._palette: dict[int, Colour] = {}
         self._looked_at = 0
 
@@ -133,16 +142,21 @@ class _Counter:
             raise InputError(f"label {path} cannot be read ({error})", hint=hint) from error
         if pixels.ndim == 2:
             counts = _counted(pixels)
-            self._counts["ids"][pair.split].update(counts)
+            self._add_counts("ids", pair, counts)
             self._values[pair.label] = frozenset(counts)
             self._examples.setdefault("ids", pair.label)
             self._add_palette(path, palette_of(data), counts)
         elif (pixels == pixels[..., :1]).all():
-            self._counts["grey"][pair.split].update(_counted(pixels[..., 0]))
+            self._add_counts("grey", pair, _counted(pixels[..., 0]))
         else:
-            self._counts["colours"][pair.split].update(_counted(colour_codes(pixels)))
+            self._add_counts("colours", pair, _counted(colour_codes(pixels)))
             self._examples.setdefault("colours", pair.label)
         self._looked_at += 1
+
+    def _add_counts(self, kind: str, pair: Pair, counts: dict[int, int]) -> None:
+        self._counts[kind][pair.split].update(counts)
+        if len(counts) <= MAX_CLASSES:
+            self._codes[pair.label] = kind, frozenset(counts)
 
     def _add_palette(self, path: Path, palette: dict[int, Colour], counts: dict[int, int]) -> None:
         for value in palette.keys() & counts.keys():
@@ -167,7 +181,13 @@ class _Counter:
                 hint=_CHOOSE,
             )
         kind = "colours" if self._counts["colours"] else "ids"
-        census = Census(kind, self._values_by_split(kind), self._palette, self._looked_at)
+        census = Census(
+            kind=kind,
+            by_split=self._values_by_split(kind),
+            palette=self._palette,
+            looked_at=self._looked_at,
+            by_label=self._values_by_label(kind),
+        )
         _check_classes(census, where)
         if not allow_mixed:
             self._check_masks(where)
@@ -176,15 +196,19 @@ class _Counter:
     def _values_by_split(self, kind: str) -> dict[str, Counter[Value]]:
         """Return the pixels of each id or colour, with those of grey labels of three channels."""
         by_split: dict[str, Counter[Value]] = defaultdict(Counter)
-        for split, counts in self._counts[kind].items():
-            for code, count in counts.items():
-                value = colour_of(code) if kind == "colours" else code
-                by_split[split][value] += count
-        for split, counts in self._counts["grey"].items():
-            for grey, count in counts.items():
-                value = (grey, grey, grey) if kind == "colours" else grey
-                by_split[split][value] += count
+        for kind_of_code in (kind, "grey"):
+            for split, counts in self._counts[kind_of_code].items():
+                for code, count in counts.items():
+                    by_split[split][_value_of(code, kind_of_code, kind)] += count
         return dict(by_split)
+
+    def _values_by_label(self, kind: str) -> dict[Path, frozenset[Value]]:
+        """Return the values of each label, sorted by name."""
+        by_label: dict[Path, frozenset[Value]] = {}
+        for label in sorted(self._codes, key=lambda label: frame_order(label.as_posix())):
+            kind_of_code, codes = self._codes[label]
+            by_label[label] = frozenset(_value_of(code, kind_of_code, kind) for code in codes)
+        return by_label
 
     def _check_masks(self, where: str) -> None:
         mixed = mixed_masks(self._values)
@@ -217,6 +241,21 @@ def _check_classes(census: Census, where: str) -> None:
             "edges were smoothed when labels were resized or compressed"
         )
     raise InputError(f"{where} hold {len(pixels)} {census.kind}; {reason}", hint=_CHOOSE)
+
+
+def _value_of(code: int, kind_of_code: str, kind: str) -> Value:
+    """Return the id or the colour that a code stands for.
+
+    Args:
+        code: of pixels of a label.
+        kind_of_code: ``ids``, ``colours``, or ``grey`` for labels of three equal channels.
+        kind: what the labels hold, ``ids`` or ``colours``.
+    """
+    if kind == "ids":
+        return code
+    if kind_of_code == "grey":
+        return code, code, code
+    return colour_of(code)
 
 
 def _counted(pixels: npt.NDArray[np.generic]) -> dict[int, int]:

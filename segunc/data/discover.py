@@ -13,7 +13,7 @@ from pathlib import Path
 
 from segunc.core.errors import InputError
 from segunc.data.census import Census, Value, take_census
-from segunc.data.image_files import image_files
+from segunc.data.image_files import image_files, is_image_file
 from segunc.data.images import Colour, label_rank
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.names import begins_as_label, is_named_as_label, split_of
@@ -23,6 +23,7 @@ from segunc.data.pairing import (
     choose_kind,
     find_kinds,
     is_chosen,
+    lies_in_matching_folder,
 )
 from segunc.data.splits import Divider, followed_lists, read_lists, with_splits
 
@@ -30,6 +31,10 @@ PAIRS_PICTURE = "pairs.jpg"
 """Ending of the picture that ``segunc init`` writes beside a configuration."""
 FRAMES_LIST = "frames.csv"
 """Ending of the list of frames that it writes there."""
+
+
+class NoLabelsError(InputError):
+    """No file of a folder is a label, by its name or by what it holds."""
 
 
 @dataclass
@@ -130,6 +135,27 @@ def discover(
     return found
 
 
+def labels_beside(root: Path) -> Path | None:
+    """Return the first folder beside a folder that is named as labels and holds image files; None
+    if there is none.
+
+    Its path begins as that of the folder does: ``drive/labels`` for ``drive/camera``.
+    """
+    parent = root.parent
+    if root.name in ("", ".."):  # of . and of a path that ends in ..
+        parent = root / ".."
+    try:
+        siblings = sorted(path for path in parent.iterdir() if not path.samefile(root))
+    except OSError:  # a folder that nobody may list, or a broken link
+        return None
+    for sibling in siblings:
+        if not is_named_as_label(Path(sibling.name, "file")):
+            continue
+        if any(is_image_file(path) for path in sibling.rglob("*")):
+            return sibling
+    return None
+
+
 def is_pairs_picture(path: Path) -> bool:
     """Return whether an image is the picture of pairs that ``segunc init`` wrote.
 
@@ -177,13 +203,15 @@ def _chosen(
 
     Those of ``all_files`` that are not among ``files`` count only if nothing else is named.
     """
-    below = _below(root, Path(pattern))
+    below = path_below(root, Path(pattern))
     chosen: list[Path] = []
     for candidates in (files, all_files):
         if not chosen:
             chosen = [path for path in candidates if path.is_relative_to(below)]
         if not chosen:
             chosen = [path for path in candidates if is_chosen(path, str(below))]
+        if not chosen:
+            chosen = [path for path in candidates if lies_in_matching_folder(path, str(below))]
     if not chosen:
         raise InputError(
             f"{flag} {pattern} matches no image file in {root}",
@@ -192,8 +220,10 @@ def _chosen(
     return chosen
 
 
-def _below(root: Path, path: Path) -> Path:
-    """Return a path that a user typed relative to the root, if it leads below the root."""
+def path_below(root: Path, path: Path) -> Path:
+    """Return a path or a pattern that a user typed relative to the root, if it leads below the
+    root.
+    """
     is_below_root = not path.is_absolute() and ((root / path).exists() or not path.exists())
     if is_below_root:
         return path
@@ -227,7 +257,7 @@ def _label_files(root: Path, files: Sequence[Path], found: Found) -> list[Path]:
             f"assumes that the {len(labels)} PNG files are labels and the photographs are images"
         )
         return labels
-    raise InputError(
+    raise NoLabelsError(
         f"{root} holds {len(files)} images, but no file or folder is named as labels "
         "(such as labels, masks or NAME_label.png)",
         hint="--labels FOLDER names the folder of the labels",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -372,3 +373,19 @@ def is_chosen(path: Path, pattern: str) -> bool:
         if folders[first : first + len(wanted)] == wanted:
             return True
     return path == Path(pattern) or path.match(pattern)
+
+
+def lies_in_matching_folder(path: Path, pattern: str) -> bool:
+    """Return whether a path lies in a folder that a glob pattern matches, such as
+    ``drive_*/camera``.
+
+    The path is relative to the folder of the data. The pattern may be written from the top, or by
+    the last names of the folder.
+    """
+    wanted = Path(pattern).parts
+    folders = path.parts[:-1]
+    for first in range(len(folders) - len(wanted) + 1):
+        names = folders[first : first + len(wanted)]
+        if all(fnmatchcase(name, part) for name, part in zip(names, wanted, strict=True)):
+            return True
+    return False

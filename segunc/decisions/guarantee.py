@@ -64,6 +64,13 @@ FITTED = {
 """Keys of what was fitted on the model, by the sources of scores that it changes."""
 FITTED_KEYS = ("features_sha256", "anomaly", "class_sets")
 """All keys of :data:`FITTED`: two models with equal hashes may still differ in these."""
+FITTED_WORDS = {
+    "calibrator_sha256": "temperature",
+    "features_sha256": "bank of features",
+    "anomaly": "anomaly score",
+    "class_sets": "calibration of class sets",
+}
+"""What was fitted on a model, by its key in a run."""
 LATER_KEYS = {
     "source",
     "smallest_object",
@@ -179,13 +186,8 @@ class GuaranteedThreshold(Settings):
                     f"made {_mask_words(current)}",
                     hint=self._hint_calibrate,
                 )
-            own = key in _OF_MODEL
-            before = f"the {key} of the model"
-            if calibrated is not None or not own:
-                before = f"{key} {calibrated!r}"
-            now = "that of the model" if current is None and own else repr(current)
             raise InputError(
-                f"{source} was calibrated on maps with {before}, and these have {now}",
+                f"{source} was calibrated on maps {_difference_words(key, calibrated, current)}",
                 hint=hint or self._hint_for_setting(key, calibrated),
             )
 
@@ -259,6 +261,33 @@ class GuaranteedThreshold(Settings):
         """
         same_source = self.source == source or not (self.source and source)
         return same_source and self.frames.get(name) == identity
+
+
+def _difference_words(key: str, calibrated: Any, current: Any) -> str:
+    """Return how a setting of the maps of a calibration differs from that of other maps, after
+    ``maps``.
+    """
+    if key in FITTED_WORDS:
+        if calibrated is not None and current is not None:
+            return f"with another {FITTED_WORDS[key]} than these, which was fitted again in between"
+        before = setting_words(key, calibrated)
+        return f"with {before}, and these have {setting_words(key, current)}"
+    before = f"the {key} of the model"
+    if calibrated is not None:
+        before = f"{key} {calibrated!r}"
+    elif key not in _OF_MODEL:
+        before = f"no {key}"
+    now = setting_words(key, None) if current is None else repr(current)
+    return f"with {before}, and these have {now}"
+
+
+def setting_words(key: str, value: Any) -> str:
+    """Return the value of a setting of a run in words; None stands for one that it lacks."""
+    if key in FITTED_WORDS:
+        return f"no {FITTED_WORDS[key]}" if value is None else f"a fitted {FITTED_WORDS[key]}"
+    if value is None:
+        return "that of the model" if key in _OF_MODEL else "none"
+    return str(value)
 
 
 def _mask_words(sha256: str | None) -> str:

@@ -267,7 +267,10 @@ class Gatherer:
         """Return the numbers of every bootstrap replicate; no paths without resampling."""
         if self._replicates is None:
             rows: dict[str, npt.NDArray[np.float64]] = {}
-            for tally in self._progress("intervals", "part").follow(self.tallies):
+            tallies: Iterable[Tally] = self.tallies
+            if self.resampling.replicates:
+                tallies = self._progress("intervals", "part").follow(self.tallies)
+            for tally in tallies:
                 if self.incomplete(tally):
                     continue
                 for name, row in tally.replicate_numbers(self.forms).items():

@@ -19,7 +19,7 @@ from segunc.core.files import differing_keys
 from segunc.data.frame_names import composed
 from segunc.data.labels import IGNORE
 from segunc.decisions.flags import Threshold
-from segunc.decisions.guarantee import SETTINGS, model_of
+from segunc.decisions.guarantee import FITTED_WORDS, SETTINGS, model_of, setting_words
 from segunc.maps.encoding import Array, decode_stored
 from segunc.maps.folder import PREDICTION
 from segunc.maps.labelled import choose_scores
@@ -369,9 +369,7 @@ class MapsPair:
         if not all(models):
             return "The maps do not say whether both are of one model"
         different = differing_keys(_settings(self.first.run), _settings(self.second.run))
-        differing = [
-            f"{key} ({_short(before)} and {_short(after)})" for key, before, after in different
-        ]
+        differing = [_difference_words(*difference) for difference in different]
         same = models[0] == models[1]
         words = "Both are of one model" if same else "The maps are of two models"
         if not differing:
@@ -450,9 +448,19 @@ def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
     return {key: run[key] for key in SETTINGS if run.get(key) is not None}
 
 
-def _short(value: Any) -> str:
+def _difference_words(key: str, before: Any, after: Any) -> str:
+    """Return in which setting two folders differ, with both values."""
+    if key not in FITTED_WORDS:
+        return f"{key} ({_short(key, before)} and {_short(key, after)})"
+    if before is None or after is None:
+        values = f"{setting_words(key, before)} and {setting_words(key, after)}"
+        return f"the {FITTED_WORDS[key]} ({values})"
+    return f"the {FITTED_WORDS[key]}, which was fitted again in between"
+
+
+def _short(key: str, value: Any) -> str:
     """Return a setting in few characters."""
-    text = "that of the model" if value is None else str(value)
+    text = setting_words(key, value)
     return text if len(text) <= 24 else f"{text[:12]}..."
 
 

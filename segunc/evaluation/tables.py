@@ -67,9 +67,15 @@ class Promise(NamedTuple):
 def format_metrics(result: Result) -> str:
     """Write the result as tables of fractions of 1, without a line break at its end."""
     tables = _verdict_tables(result) if "verdicts" in result else _label_tables(result)
-    texts = [
-        f"{table.title}\n\n{markdown_table(table.rows)}" for table in tables if len(table.rows) > 1
-    ]
+    corruption = result.get("run", {}).get("corruption")
+    texts: list[str] = []
+    for table in tables:
+        if len(table.rows) < 2:
+            continue
+        title = table.title
+        if corruption and str(corruption) not in title:
+            title += f"; images corrupted by {corruption}"
+        texts.append(f"{title}\n\n{markdown_table(table.rows)}")
     return "\n\n".join([*texts, *_notes(result)])
 
 

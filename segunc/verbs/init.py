@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
-from itertools import pairwise
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
@@ -25,12 +22,19 @@ import numpy as np
 
 from segunc.colours import CLASS_COLOURS
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import csv_text, write_file
+from segunc.core.files import csv_text, read_text, write_file
 from segunc.core.results import VerbResult
 from segunc.data.census import Value, take_census
 from segunc.data.channels import load_shown
 from segunc.data.data_set_table import OWN_ENTRY
-from segunc.data.discover import FRAMES_LIST, PAIRS_PICTURE, Found, discover
+from segunc.data.discover import (
+    FRAMES_LIST,
+    PAIRS_PICTURE,
+    Found,
+    NoLabelsError,
+    discover,
+    labels_beside,
+)
 from segunc.data.entries import DatasetEntry
 from segunc.data.frame_lists import FRAME_COLUMNS, FrameRow, read_frame_list
 from segunc.data.images import Colour, Image, Labels, resize_nearest
@@ -47,7 +51,13 @@ from segunc.data.recognition import Recognised, recognise, recognised_as
 from segunc.data.splits import Divider, note_on_copies
 from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
-from segunc.options import InitOptions, takes
+from segunc.options import InitOptions, recorded_command, takes
+from segunc.verbs.init_update import (
+    lines_of_choices,
+    step_after_update,
+    with_earlier_choices,
+    with_earlier_splits,
+)
 from segunc.verbs.output_folders import is_output_folder
 
 VOID_COLOUR = (20, 20, 28)
@@ -61,8 +71,6 @@ CELL_WIDTH = 400
 """Pixels of one image there."""
 GAP = 6
 """Pixels between two pairs there."""
-RUNS = "runs"
-"""The folder in which the commands that come next write their models."""
 LEGEND_COLUMNS = 4
 LEGEND_ROW_HEIGHT = 28
 
@@ -97,6 +105,7 @@ class InitResult(VerbResult):
         then: the command that comes next.
         about: what was found, in lines.
         notes: what was assumed or left out.
+        kept: the files of an earlier init that stay as they were.
     """
 
     config: Path
@@ -107,6 +116,7 @@ class InitResult(VerbResult):
     then: str
     about: tuple[str, ...]
     notes: tuple[str, ...]
+    kept: tuple[Path, ...] = ()
 
 
 @takes(InitOptions)
@@ -125,62 +135,40 @@ def init(options: InitOptions) -> InitResult:
     """
     root = Path(options.data)
     files = _Files(Path(options.out))
+    typed = options
     before: list[FrameRow] = []
+    notes: list[str] = []
     if options.update:
         before = files.read_for_update(options)
+        options = with_earlier_choices(options, notes)
         options = replace(options, label_map=options.label_map or str(files.classes))
     elif not options.overwrite:
         files.check_free()
-    notes: list[str] = []
     recognised = _recognised(root, options, notes)
     if recognised is not None:
         return _init_published(recognised, files)
-    discovered = discover(
-        root,
-        options.images,
-        options.labels,
-        labelled_only=options.labelled_only,
-        label_map=label_map(options.label_map) if options.label_map else None,
-        allow_mixed=options.void is not None,
-        is_output_folder=is_output_folder,
-    )
+    discovered = _discover(root, options, typed)
     discovered.notes[:0] = notes
+    added: Counter[str] = Counter()
     if before:
-        discovered.pairs = _with_earlier_splits(discovered.pairs, before, discovered.notes)
+        discovered.pairs, added = with_earlier_splits(discovered.pairs, before, discovered.notes)
     copies = note_on_copies(root, discovered.pairs)
     if copies:
         discovered.notes.append(copies)
     rows = _class_rows(discovered, options)
-    if options.label_map != str(files.classes):
-        write_file(files.classes, csv_text([COLUMNS, *rows]).encode())
+    kept = [files.config] if options.update else []
+    if not _write_classes(files.classes, rows, options, discovered.notes):
+        kept.append(files.classes)
     labels = read_label_map(files.classes)
     _write_frames(files.frames, discovered.pairs)
-    sizes = _sampled_sizes(discovered)
     write_file(files.picture, encode_jpeg(_picture(discovered, labels)))
-    data = _DataLines(
-        dataset="folder",
-        frames=files.frames,
-        labels=files.classes,
-        remark="Names and colours of the classes stand in the label map. A new frame needs a line "
-        "in the list of frames, or `segunc init --update`.",
-    )
-    if not options.update:
-        settings = _configuration(files.config, data, discovered, sizes)
-        write_file(files.config, settings.encode())
-    then = f"segunc train --config {files.config} --out runs/base"
     if options.update:
-        earlier = _earlier_training(files.config)
-        then = _training_with_new_frames(files.config, earlier)
-        if earlier is not None:
-            discovered.notes.append(
-                f"the command below has the options of {earlier.folder}, the newest training in "
-                f"{RUNS} with this configuration"
-            )
-        discovered.notes.append(
-            "a run is not continued with other frames, so the next training needs a new folder"
-        )
+        then = step_after_update(files.config, added, discovered.notes)
+    else:
+        _write_own_configuration(files, discovered, lines_of_choices(root, options))
+        then = f"segunc train --config {files.config} --out runs/base"
     if not options.label_map:
-        discovered.notes.extend(_notes_on_label_maps(root, discovered))
+        discovered.notes.extend(_notes_on_label_maps(root, discovered, files.classes))
     return InitResult(
         config=files.config,
         dataset="folder",
@@ -190,7 +178,92 @@ def init(options: InitOptions) -> InitResult:
         then=then,
         about=_about(discovered, labels, rows, files.frames),
         notes=tuple(discovered.notes),
+        kept=tuple(kept),
     )
+
+
+def _discover(root: Path, options: InitOptions, typed: InitOptions) -> Found:
+    """Return what a folder holds.
+
+    Args:
+        root: the folder.
+        options: what is looked for.
+        typed: the options as the user typed them, for the hint.
+
+    Raises:
+        InputError: as :func:`discover` does. Where the labels lie beside the folder, the hint is
+            the command with the folder that holds both.
+    """
+    try:
+        return discover(
+            root,
+            options.images,
+            options.labels,
+            labelled_only=options.labelled_only,
+            label_map=label_map(options.label_map) if options.label_map else None,
+            allow_mixed=options.void is not None,
+            is_output_folder=is_output_folder,
+        )
+    except NoLabelsError as error:
+        labels = labels_beside(root)
+        if labels is None:
+            raise
+        command = recorded_command("init", replace(typed, data=labels.parent))
+        raise InputError(
+            error.message,
+            hint=f"{labels} looks like labels, so take the folder that holds both: {command}",
+        ) from error
+
+
+def _write_own_configuration(files: _Files, found: Found, choices: str) -> None:
+    """Write the configuration of your own data, whose other files are written.
+
+    Args:
+        files: what is written.
+        found: what the folder of the data holds.
+        choices: comments on what an update takes again.
+    """
+    data = _DataLines(
+        dataset="folder",
+        frames=files.frames,
+        labels=files.classes,
+        remark="Names and colours of the classes stand in the label map. A new frame needs a line "
+        "in the list of frames, or `segunc init --update`.",
+    )
+    settings = _configuration(files.config, data, found, _sampled_sizes(found), choices)
+    write_file(files.config, settings.encode())
+
+
+def _write_classes(
+    path: Path, rows: Sequence[ClassRow], options: InitOptions, notes: list[str]
+) -> bool:
+    """Write a label map, or the rows that it lacks where the options name the file itself. Return
+    whether anything was written.
+    """
+    if options.label_map == str(path):
+        return _add_rows(path, rows, notes)
+    write_file(path, csv_text([COLUMNS, *rows]).encode())
+    return True
+
+
+def _add_rows(path: Path, rows: Sequence[ClassRow], notes: list[str]) -> bool:
+    """Add the rows that a label map lacks to its file, whose other lines stay as they are, and note
+    them. Return whether there were any.
+    """
+    known = read_label_map(path).raw_to_train
+    added = [row for row in rows if row.raw not in known]
+    if not added:
+        return False
+    header, _, _ = read_text(path).partition("\n")
+    if header.strip() == ",".join(COLUMNS):
+        lines = read_text(path).rstrip("\r\n")
+        text = f"{lines}\n{csv_text(added)}"
+    else:
+        text = csv_text([COLUMNS, *rows])
+    write_file(path, text.encode())
+    shown = "; ".join(",".join(str(cell) for cell in row) for row in added)
+    notes.append(f"adds {shown} to {path}, whose other rows stay as they are")
+    return True
 
 
 @dataclass(frozen=True)
@@ -239,112 +312,6 @@ class _Files:
                     hint="leave --update out",
                 )
         return read_frame_list(self.frames)
-
-
-def _with_earlier_splits(
-    pairs: Sequence[Pair], before: Sequence[FrameRow], notes: list[str]
-) -> list[Pair]:
-    """Return pairs with the splits of an earlier list; a new frame gets the split of its folder.
-
-    A folder that the list does not name, or whose frames are in several splits, trains.
-    """
-    split_of = {frame.image: frame.split for frame in before}
-    splits_of_folder: dict[str, set[str]] = {}
-    for frame in before:
-        splits_of_folder.setdefault(os.path.dirname(frame.image), set()).add(frame.split)
-    updated: list[Pair] = []
-    added: Counter[str] = Counter()
-    for pair in pairs:
-        image = pair.image.as_posix()
-        split = split_of.pop(image, None)
-        if split is None:
-            of_folder = splits_of_folder.get(os.path.dirname(image), set())
-            split = next(iter(of_folder)) if len(of_folder) == 1 else "train"
-            added[split] += 1
-        updated.append(replace(pair, split=split))
-    # Both say that splits were held out or found, which the earlier list overrules.
-    notes[:] = [note for note in notes if not note.startswith("holds out ")]
-    shown = ", ".join(f"{count} {split}" for split, count in added.items()) or "none"
-    notes.append(f"new frames: {shown}; the {len(updated) - added.total()} others keep their split")
-    if added:
-        notes.append(f"to use the new frames: {_steps_with(added)}")
-    if split_of:
-        notes.append(
-            f"{len(split_of)} frames of the earlier list are gone, the first is "
-            f"{next(iter(split_of))}"
-        )
-    return updated
-
-
-def _steps_with(added: Counter[str]) -> str:
-    """Return what has to be done again so that new frames of some splits count."""
-    steps = []
-    if added["train"]:
-        steps.append("train again, with the options that you gave before (history.json has them)")
-    if added["train"] or added["val"]:
-        steps.append("fit temperature, anomaly and class sets again")
-    steps.append("evaluate again")
-    return ", then ".join(steps)
-
-
-@dataclass(frozen=True)
-class _EarlierTraining:
-    """A training that a model folder records.
-
-    Attributes:
-        folder: the model folder.
-        words: the words of its command after ``segunc train``.
-        date: when it ended, in UTC.
-    """
-
-    folder: Path
-    words: Sequence[str]
-    date: str
-
-
-def _earlier_training(config: Path) -> _EarlierTraining | None:
-    """Return the newest training with a configuration that a folder in ``runs`` records; None if
-    there is none.
-
-    The commands that ``init`` proposes write there. Other folders would have to be searched for.
-    """
-    from segunc.training.config import HISTORY, recorded_commands
-
-    trainings: list[_EarlierTraining] = []
-    runs = Path(RUNS)
-    for record in sorted([*runs.glob(f"*/{HISTORY}"), *runs.glob(f"*/seed-*/{HISTORY}")]):
-        with suppress(InputError):  # a damaged record names no training
-            for entry in recorded_commands(record.parent)[:1]:
-                words = shlex.split(entry["command"])
-                training = _EarlierTraining(record.parent, words[2:], entry.get("date", ""))
-                if words[:2] == ["segunc", "train"] and _trains_with(training.words, config):
-                    trainings.append(training)
-    return max(trainings, key=lambda training: training.date, default=None)
-
-
-def _trains_with(words: Sequence[str], config: Path) -> bool:
-    """Return whether the command of a training names a configuration."""
-    return any(
-        flag == "--config" and Path(value).resolve() == config.resolve()
-        for flag, value in pairwise(words)
-    )
-
-
-def _training_with_new_frames(config: Path, earlier: _EarlierTraining | None) -> str:
-    """Return the command of a training after an update, with the options of an earlier one, into a
-    folder that is not there yet.
-    """
-    out = Path(RUNS, "updated")
-    number = 2
-    while out.exists():
-        out = Path(RUNS, f"updated-{number}")
-        number += 1
-    words = ["--config", str(config), "--out", str(out)]
-    if earlier is not None:
-        words = list(earlier.words)
-        words[words.index("--config") + 1] = str(config)
-        words[words.index("--out") + 1] = str(out)
-    return f"segunc train {shlex.join(words)}"
 
 
 def _recognised(root: Path, options: InitOptions, notes: list[str]) -> Recognised | None:
@@ -489,7 +456,7 @@ def _class_rows(found: Found, options: InitOptions) -> list[ClassRow]:
         labels = label_map(options.label_map)
         void_rows = _rows_of_void(found, labels, options.void or ())
         known = {row.value(found.kind) for row in void_rows}
-        _check_values_known(found, labels, options.label_map, known)
+        _check_values_known(found, labels, options, known)
         return [*_rows_of(labels), *void_rows]
     values = sorted(found.pixels, key=_sort_key)
     if not options.two_classes:
@@ -519,10 +486,14 @@ def _ignored_values(found: Found, labels: LabelMap) -> set[Value]:
     return {colour for colour, raw in colours.items() if labels.raw_to_train.get(raw) == IGNORE}
 
 
-def _notes_on_label_maps(root: Path, found: Found) -> list[str]:
-    """Return a line on each CSV file beside the frames that says what the labels hold."""
+def _notes_on_label_maps(root: Path, found: Found, written: Path) -> list[str]:
+    """Return a line on each CSV file beside the frames that says what the labels hold, except for
+    the label map that this run has ``written``.
+    """
     notes: list[str] = []
     for path in sorted(root.glob("*.csv")):
+        if path.resolve() == written.resolve():
+            continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoteWarning)
@@ -567,21 +538,53 @@ def _rows_of_void(found: Found, labels: LabelMap, texts: Iterable[str]) -> list[
     return rows
 
 
-def _check_values_known(found: Found, labels: LabelMap, name: str, void: Collection[Value]) -> None:
-    """Raise InputError for ids or colours of the labels that are neither in a label map nor
-    void.
+def _check_values_known(
+    found: Found, labels: LabelMap, options: InitOptions, void: Collection[Value]
+) -> None:
+    """Raise InputError for ids or colours of the labels that are neither in the label map of the
+    options nor void.
     """
     known = _values_of(found, labels)
     unknown = [value for value in found.pixels if value not in known and value not in void]
     if unknown:
         texts = [_text(value) for value in sorted(unknown, key=_sort_key)]
         more = ", ..." if len(texts) > 5 else ""
+        number = "1 value" if len(texts) == 1 else f"{len(texts)} values"
+        are = "is" if len(texts) == 1 else "are"
+        ignore = f"--void '{','.join(texts)}' ignores {'it' if len(texts) == 1 else 'them'}"
+        if options.update:
+            row = ",".join(str(cell) for cell in _row_to_add(found, labels, min(unknown)))
+            others = "" if len(texts) == 1 else ", and likewise for the others"
+            add = f"for a class, add the row {row} to {options.label_map}{others}"
+        else:
+            add = "or add rows, or leave --label-map out, and a label map is proposed"
         raise InputError(
-            f"{len(texts)} values of the labels are not in label map {name}: "
-            f"{', '.join(texts[:5])}{more}",
-            hint=f"--void '{','.join(texts)}' ignores them; or add rows, or leave --label-map out, "
-            "and a label map is proposed",
+            f"{number} of the labels {are} not in label map {options.label_map}: "
+            f"{', '.join(texts[:5])}{more}{_where(found, unknown)}",
+            hint=f"{ignore}; {add}",
         )
+
+
+def _where(found: Found, values: Collection[Value]) -> str:
+    """Return which labels hold some values, in words; empty where that was not counted."""
+    labels = found.census.labels_with(values)
+    if not labels:
+        return ""
+    counts = found.pixels
+    pixels = sum(counts[value] for value in values)
+    return (
+        f"; first in {labels[0]}, {pixels} pixels in {len(labels)} of the {found.looked_at} labels "
+        "that were looked at"
+    )
+
+
+def _row_to_add(found: Found, labels: LabelMap, value: Value) -> tuple[int | str, ...]:
+    """Return the row that makes an id or a colour of the labels the next class of a label map."""
+    train = labels.num_classes
+    if not isinstance(value, int):
+        raw = next(raw for raw in range(256) if raw not in labels.raw_to_train)
+        return raw, "NAME", train, *value
+    return value, "NAME", train, *_proposed(train, labels.palette)
 
 
 def _check_no_masks(values: Sequence[Value]) -> None:
@@ -869,7 +872,11 @@ def _evaluation(config: Path, data: _DataLines, root: Path) -> str:
 
 
 def _configuration(
-    config: Path, data: _DataLines, found: Found, sizes: Sequence[tuple[int, int]]
+    config: Path,
+    data: _DataLines,
+    found: Found,
+    sizes: Sequence[tuple[int, int]],
+    choices: str = "",
 ) -> str:
     """Return the text of the configuration of train, finetune and evaluate.
 
@@ -878,6 +885,7 @@ def _configuration(
         data: data set, label map and list of frames.
         found: what the folder of the data holds.
         sizes: height and width of some frames.
+        choices: comments on what an update takes again.
     """
     height = min(size[0] for size in sizes)
     width = min(size[1] for size in sizes)
@@ -892,6 +900,7 @@ def _configuration(
         size = "# Frames differ in size: each is seen at its own."
     return _template("init.template").substitute(
         remark=data.remark,
+        choices=choices,
         dataset=_quoted(data.dataset) if ":" in data.dataset else data.dataset,
         root=_quoted(_from(config, found.root)),
         files=data.files(config),

@@ -24,6 +24,7 @@ from segunc.decisions.guarantee import (
     block_seconds,
     model_of,
     promise_of,
+    read_threshold,
     settings_of,
     source_of,
     unit_words,
@@ -130,12 +131,14 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     key = choice.common_key(options.control)
     groups, notes_on_groups = choice.by_group(options.control)
     made = _record(options, choice, key, groups, confidence, identities)
+    note_on_file = _replaced_threshold(Path(options.out), made)
     write_result(Path(options.out), asdict(made))
     notes = [
         *calibration.notes,
         calibration.note_on_unit,
         calibration.chosen,
         note_on_copies,
+        note_on_file,
         *units.notes(made, key),
         *notes_on_groups,
     ]
@@ -146,6 +149,22 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         regions=units.mean_regions(key),
         notes=tuple(note for note in notes if note),
     )
+
+
+def _replaced_threshold(path: Path, made: GuaranteedThreshold) -> str:
+    """Return a note on a threshold of another score or promise that a new one replaces; empty where
+    there is none.
+    """
+    if not path.exists():
+        return ""
+    try:
+        earlier = read_threshold(path)
+    except InputError:
+        return f"replaces {path}, which was no threshold that this version reads"
+    if (earlier.score, earlier.promise) == (made.score, made.promise):
+        return ""
+    promise = earlier.promise.rstrip(".")
+    return f"replaces {path}, which was a threshold of {earlier.score}: {promise}"
 
 
 def _choose_method(

@@ -54,6 +54,10 @@ and how many frames are read at once.
 """
 
 
+AUGMENTATION = ("crop", "scale", "flip", "colour", "blur")
+"""Those of them that only training frames of a training have."""
+
+
 @dataclass(frozen=True, repr=False)
 class TrainedNetwork(VerbResult):
     """One network of a training.
@@ -353,7 +357,7 @@ def _read_settings(
         others=sections_of_methods,
     )
     if folder is not None:
-        _tell_data(config.data, recorded, folder, say)
+        _tell_data(config.data, recorded, folder, say, augments=not method.finished)
         _note_changed_list(config.data, folder)
     return config
 
@@ -420,6 +424,8 @@ def _tell_data(
     recorded: Mapping[str, Any] | None,
     base: Path,
     say: Callable[[str], None],
+    *,
+    augments: bool,
 ) -> None:
     """Say where the data come from if nobody named them; InputError where they are gone. If others
     are named, note the settings that differ.
@@ -429,10 +435,11 @@ def _tell_data(
         recorded: those that the base was made with, or None.
         base: the model folder of the base.
         say: receives the line.
+        augments: whether the run sees crops of training frames; others see whole frames.
     """
     if not recorded:
         return
-    _note_other_data(named, recorded, base)
+    _note_other_data(named, recorded, base, augments=augments)
     # As JSON, because a record has lists where a setting has tuples.
     for key, value in recorded.items():
         if json.dumps(named.get(key)) != json.dumps(value):
@@ -443,7 +450,9 @@ def _tell_data(
         raise InputError(message, hint="--data.root DIR says where they are now")
 
 
-def _note_other_data(named: Mapping[str, Any], recorded: Mapping[str, Any], base: Path) -> None:
+def _note_other_data(
+    named: Mapping[str, Any], recorded: Mapping[str, Any], base: Path, *, augments: bool
+) -> None:
     """Note the settings of the data that decide what frames a run sees, and how, where they differ
     from those that the base was made with (:class:`NoteWarning`).
     """
@@ -460,6 +469,8 @@ def _note_other_data(named: Mapping[str, Any], recorded: Mapping[str, Any], base
     differences: list[str] = []
     options: list[str] = []
     for key in TOLD_SETTINGS:
+        if key in AUGMENTATION and not augments:
+            continue
         if not _is_equal_setting(before[key], now[key]):
             words = _setting_words(before[key])
             differences.append(f"data.{key} is {_setting_words(now[key])}, there {words}")

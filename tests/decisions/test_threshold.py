@@ -752,8 +752,35 @@ def test_a_threshold_depends_on_what_was_fitted_for_its_score(
     made.check_run(run | {"features_sha256": "0", "anomaly": {"parts": []}}, "t.json")
     settings = settings_of(run | {"anomaly": {"parts": ["knn"]}}, "anomaly")
     of_anomaly = replace(made, score="anomaly", settings=settings)
-    with pytest.raises(InputError, match="maps with anomaly"):
+    again = "maps with another anomaly score than these, which was fitted again in between"
+    with pytest.raises(InputError, match=again):
         of_anomaly.check_run(run | {"anomaly": {"parts": ["entropy"]}}, "t.json")
+    with pytest.raises(InputError, match="a fitted anomaly score, and these have no anomaly"):
+        of_anomaly.check_run(run, "t.json")
+    words = "maps with no temperature, and these have a fitted temperature"
+    with pytest.raises(InputError, match=words):
+        made.check_run(run | {"calibrator_sha256": "ab" * 32}, "t.json")
+
+
+def test_a_file_of_another_threshold_is_replaced_with_a_note(
+    predicted: Job, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.json"
+
+    def notes(**changes: Any) -> list[str]:
+        options = {"control": "flagged-pixels", "level": 0.3, "score": "entropy"} | changes
+        made = segunc.threshold(
+            maps=predicted.maps, anomaly_labels=predicted.masks, out=out, **options
+        )
+        return [note for note in made.notes if note.startswith("replaces")]
+
+    assert notes() == []
+    assert notes() == []
+    (note,) = notes(level=0.5)
+    assert note.startswith(f"replaces {out}, which was a threshold of entropy: On average")
+    assert "at most 30 % of the normal pixels" in note
+    out.write_text("{}")
+    assert notes() == [f"replaces {out}, which was no threshold that this version reads"]
 
 
 def test_frames_of_another_size_than_those_of_the_calibration_get_a_note(

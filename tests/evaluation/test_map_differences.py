@@ -500,3 +500,20 @@ def test_scores_that_say_nothing_of_one_draw_are_said(tmp_path: Path) -> None:
     difference = compared(first, second)
     assert "epistemic" not in [score.score for score in difference.scores]
     assert any(note.startswith("Not compared: epistemic") for note in difference.notes)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("ab" * 32, "cd" * 32, "the temperature, which was fitted again in between"),
+        (None, "cd" * 32, "the temperature (no temperature and a fitted temperature)"),
+    ],
+)
+def test_a_temperature_that_was_fitted_again_is_said_in_words(
+    tmp_path: Path, before: str | None, after: str, words: str
+) -> None:
+    frames = {"a": maps_of(1)}
+    first = write_folder(tmp_path / "A", frames, base_sha256="same", calibrator_sha256=before)
+    second = write_folder(tmp_path / "B", frames, base_sha256="same", calibrator_sha256=after)
+    notes = compared(first, second).notes
+    assert f"Both are of one model, whose settings differ in {words}" in notes

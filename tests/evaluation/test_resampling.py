@@ -254,6 +254,12 @@ def test_no_replicates_without_resampling():
     assert Evaluator(SCORES, CLASSES).replicates().paths == ()
 
 
+def test_no_replicates_show_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    evaluator = Evaluator(SCORES, CLASSES)
+    evaluator.replicates()
+    assert capsys.readouterr().err == ""
+
+
 def test_too_few_replicates_are_refused():
     with pytest.raises(InputError, match=r"replicates. 10: use 0 \(no intervals\), or 40 to 20000"):
         Resampling(10)

@@ -7,7 +7,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from segunc.core.removal import LEDGER
 from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
-from segunc.data.module import SegmentationDataModule
+from segunc.data.module import DataConfig, SegmentationDataModule
 from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import open_maps
@@ -43,9 +43,10 @@ from segunc.training.config import (
     record_data,
 )
 from segunc.verbs.evaluate import label_sources
-from segunc.verbs.init import InitResult, _steps_with
+from segunc.verbs.init import InitResult
+from segunc.verbs.init_update import step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
-from segunc.verbs.training import _note_changed_list
+from segunc.verbs.training import _note_changed_list, _note_other_data
 from tests.verbs.processes import FAST, refuse, succeed
 
 CAMVID = label_map("camvid")
@@ -368,6 +369,178 @@ def csv_of_colours(path: Path, void: str) -> Path:
     return path
 
 
+def draw_drives(root: Path, drives: int = 3) -> Path:
+    """Frames of drives in ``drive_N/camera``, whose labels in colour lie in ``drive_N/labels``."""
+    for drive in range(drives):
+        for number in range(3):
+            image = root / f"drive_{drive}/camera/{number}.png"
+            labels = root / f"drive_{drive}/labels/{number}.png"
+            for path in (image, labels):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            seed = 10 * drive + number
+            picture = np.random.default_rng(seed).integers(0, 256, (48, 48, 3), np.uint8)
+            assert cv2.imwrite(str(image), picture)
+            as_colours(labels, label(seed))
+    return root
+
+
+def test_a_pattern_of_folders_takes_the_files_below_them(tmp_path: Path) -> None:
+    root = draw_drives(tmp_path / "data")
+    draw_drives(root / "old")
+    by_folders = discover(root, "drive_*/camera", "drive_*/labels")
+    assert by_folders.pairs == discover(root, "drive_*/camera/*", "drive_*/labels/*").pairs
+    first = draw_drives(tmp_path / "first")
+    assert discover(first, "*_0/camera", "d*_0/labels").counts().total() == 3
+    with pytest.raises(InputError, match=r"`images` drive_x\*/camera matches no image file"):
+        discover(root, "drive_x*/camera", "drive_*/labels")
+
+
+def test_a_pattern_that_matches_files_takes_no_files_of_folders(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="{name}.jpg")
+    (root / "more_label.png").mkdir()
+    shutil.copy(root / "a_0000.jpg", root / "more_label.png/photo.jpg")
+    found = discover(root, "[ab]_*.jpg", "*_label.png")
+    assert len(found.pairs) == 8
+    assert not any("without an image" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("folder", ["data/drive_0/camera", "camera", "."])
+def test_labels_beside_the_folder_give_a_command_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    draw_drives(tmp_path / "data")
+    places = {"camera": "data/drive_0", ".": "data/drive_0/camera"}
+    monkeypatch.chdir(tmp_path / places.get(folder, ""))
+    said = refuse("init", folder, "--void #000000 --out", tmp_path / "x.yaml")
+    labels, _, command = said.partition(" looks like labels, so take the folder that holds both: ")
+    assert Path(labels.rpartition(" ")[2]).resolve() == tmp_path / "data/drive_0/labels"
+    assert "--void" in command
+    assert "3 pairs of image and label" in succeed(*shlex.split(command)[1:]).stdout
+
+
+def test_no_labels_beside_the_folder_leave_the_hint(tmp_path: Path) -> None:
+    root = draw_drives(tmp_path / "data")
+    shutil.rmtree(root / "drive_0/labels")
+    (root / "drive_0/labels").mkdir()
+    with pytest.raises(InputError, match="`labels` FOLDER names the folder of the labels"):
+        segunc.init(root / "drive_0/camera", out=tmp_path / "x.yaml")
+
+
+def test_an_update_takes_the_patterns_of_the_first_init(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = draw_drives(tmp_path / "data", drives=2)
+    config = tmp_path / "x.yaml"
+    words = "--images drive_*/camera --labels drive_*/labels --labelled-only --void none"
+    succeed("init", root, words, "--out", config)
+    draw_drives(root)
+    (root / "drive_2/labels/0.png").unlink()
+    shutil.copytree(root / "drive_2", root / "rejected")
+    monkeypatch.chdir(tmp_path)
+    done = succeed("init", root, "--update --out x.yaml").stdout
+    assert "takes --images 'drive_*/camera' --labels 'drive_*/labels' --labelled-only" in done
+    assert "new frames: 2 train" in done
+    typed = succeed("init", root, "--update --out x.yaml --images drive_[01]/camera").stdout
+    assert "takes --labels 'drive_*/labels' --labelled-only of the earlier init" in typed
+    assert "6 pairs of image and label" in typed
+
+
+def test_patterns_that_were_typed_from_the_current_folder_are_kept_as_those_of_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = draw_drives(tmp_path / "data", drives=2)
+    config = tmp_path / "x.yaml"
+    monkeypatch.chdir(tmp_path)
+    words = "--images data/drive_0/camera --labels data/drive_0/labels --void none"
+    succeed("init", root, words, "--out", config)
+    assert '  --labels "drive_0/labels"\n' in config.read_text()
+    assert read_config(config)["data"]["dataset"] == "folder"
+    monkeypatch.chdir(root)
+    assert "3 pairs of image" in succeed("init . --update --out", config).stdout
+
+
+def test_an_update_without_patterns_takes_none(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    assert "--update` takes" not in first.config.read_text()
+    first.config.write_text(first.config.read_text() + "#   --labels none of these\n")
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert not any(note.startswith("takes ") for note in updated.notes)
+
+
+RED = (200, 20, 10)
+
+
+def with_new_colour(tmp_path: Path) -> tuple[Path, Path]:
+    """The data of an earlier init, of which two labels have a new colour, and its configuration."""
+    root = draw_drives(tmp_path / "data")
+    config = tmp_path / "x.yaml"
+    segunc.init(root, out=config, void=["none"])
+    for path in ("drive_1/labels/1.png", "drive_2/labels/0.png"):
+        pixels = np.array(Image.open(root / path))
+        pixels[:4, :5] = RED
+        Image.fromarray(pixels).save(root / path)
+    return root, config
+
+
+def test_a_new_colour_is_named_with_its_labels_and_a_row_that_works(tmp_path: Path) -> None:
+    root, config = with_new_colour(tmp_path)
+    classes = tmp_path / "x-classes.csv"
+    said = refuse("init", root, "--update --out", config)
+    where = "#c8140a; first in drive_1/labels/1.png, 40 pixels in 2 of the 9 labels that were"
+    assert where in said
+    row = "6,NAME,6,200,20,10"
+    assert f"for a class, add the row {row} to {classes}" in said
+    classes.write_text(f"{classes.read_text()}{row}\n")
+    succeed("init", root, "--update --out", config)
+    assert read_label_map(classes).classes[6] == "NAME"
+
+
+def test_a_new_id_gets_a_row_that_works(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    config = tmp_path / "x.yaml"
+    segunc.init(root, out=config, void=["11"])
+    path = root / "annotations/a_0002_L.png"
+    ids = np.array(Image.open(path))
+    ids[:4, :5] = 77
+    as_ids(path, ids)
+    said = refuse("init", root, "--update --out", config)
+    row = re.search(r"add the row (77,NAME,5,\S+) to ", said)
+    assert row is not None
+    classes = tmp_path / "x-classes.csv"
+    classes.write_text(f"{classes.read_text()}{row[1]}\n")
+    succeed("init", root, "--update --out", config)
+    assert len(set(read_label_map(classes).palette)) == 6
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_an_update_ignores_a_new_colour(tmp_path: Path, delimiter: str) -> None:
+    root, config = with_new_colour(tmp_path)
+    classes = tmp_path / "x-classes.csv"
+    edited = classes.read_text().replace("class #000000", "my name").replace(",", delimiter)
+    classes.write_text(edited.rstrip("\n"))
+    done = succeed("init", root, "--update --void #c8140a --out", config).stdout
+    assert f"adds 6,void,255,200,20,10 to {classes}" in done
+    assert f"kept {config} as it was\n" in done
+    labels = read_label_map(classes)
+    assert labels.num_classes == 6
+    assert "my name" in labels.classes
+    if delimiter == ",":
+        assert classes.read_text() == f"{edited}6,void,255,200,20,10\n"
+    # What is ignored now may be named again, and need not be.
+    for words in ("--void #c8140a", ""):
+        again = succeed("init", root, f"--update {words} --out", config).stdout
+        assert f"kept {config} and {classes} as they were" in again
+
+
+def test_the_label_map_that_init_writes_itself_is_not_advised(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", as_colours)
+    names = csv_of_colours(root / "names.csv", void="void")
+    done = succeed("init", root, "--out", root / "mine.yaml").stdout
+    assert f"--label-map {names}" in done
+    assert "mine-classes.csv names all values" not in done
+
+
 def test_a_label_map_that_lies_beside_the_frames_is_named(tmp_path: Path) -> None:
     root = draw(tmp_path / "data", as_colours)
     names = csv_of_colours(root / "names.csv", void="void")
@@ -421,9 +594,9 @@ def test_a_value_that_a_label_map_lacks_can_be_void(tmp_path: Path) -> None:
         rows.append(f"{number},{name},{number},{colour}")
     names.write_text("\n".join(rows))
     black = "#{:02x}{:02x}{:02x}".format(*PALETTE[11])
-    with pytest.raises(InputError, match=f"1 values of the labels .* {black}") as refused:
+    with pytest.raises(InputError, match=f"1 value of the labels is .* {black}") as refused:
         segunc.init(root, out=tmp_path / "x.yaml", label_map=str(names))
-    assert f"--void '{black}' ignores them" in str(refused.value.hint)
+    assert f"--void '{black}' ignores it; or add rows" in str(refused.value.hint)
     made = segunc.init(root, out=tmp_path / "x.yaml", label_map=str(names), void=[black])
     labels = read_label_map(made.label_map)
     assert labels.classes[:5] == ("sky", "building", "pole", "road", "car")
@@ -690,6 +863,18 @@ def test_a_fine_tuning_notes_other_data_than_its_base_was_trained_with(
     assert note in done.stdout + done.stderr
 
 
+def test_a_fit_that_sees_whole_frames_notes_no_crop() -> None:
+    recorded = asdict(DataConfig(dataset="folder", root="data", frames="f.csv", labels="c.csv"))
+    named = {**recorded, "crop": [16, 24]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _note_other_data(named, recorded, Path("base"), augments=False)
+    with pytest.warns(NoteWarning, match="data.crop is"):
+        _note_other_data(named, recorded, Path("base"), augments=True)
+    with pytest.warns(NoteWarning, match="data.size is"):
+        _note_other_data({**named, "size": [32, 32]}, recorded, Path("base"), augments=False)
+
+
 def test_a_fine_tuning_on_the_same_data_notes_nothing(made: Made, tmp_path: Path) -> None:
     sizes = "--data.batch_size 1 --data.workers 0 --data.eval_batch_size 2"
     copied = tmp_path / "copy.csv"
@@ -906,17 +1091,107 @@ def test_an_update_prints_the_options_of_the_last_training(
     ("split", "steps"),
     [
         ("test", "evaluate again"),
-        ("val", "fit temperature, anomaly and class sets again, then evaluate again"),
+        (
+            "val",
+            "fit temperature, anomaly and class sets again, then find thresholds again, "
+            "then evaluate again",
+        ),
     ],
 )
 def test_new_frames_say_what_is_done_again(split: str, steps: str) -> None:
-    assert _steps_with(Counter({split: 5})) == steps
+    assert steps_with(Counter({split: 5})) == steps
 
 
 def test_new_training_frames_need_a_training_with_its_options() -> None:
-    steps = _steps_with(Counter(train=1))
+    steps = steps_with(Counter(train=1))
     assert steps.startswith("train again, with the options that you gave before")
-    assert steps.endswith("fit temperature, anomaly and class sets again, then evaluate again")
+    assert steps.endswith("find thresholds again, then evaluate again")
+
+
+def new_frames(split: str) -> None:
+    """The data of an earlier init in the current folder, with new frames of a split."""
+    draw(Path("data"), image="images/{split}/{name}.jpg", frames=8)
+    segunc.init("data", out="my.yaml", void=["11"])
+    for folder, suffix in (("images", "jpg"), ("masks", "png")):
+        for path in Path("data", folder, "val").glob(f"*.{suffix}"):
+            (Path("data", folder, split)).mkdir(exist_ok=True)
+            shutil.copy(path, Path("data", folder, split, f"new_{path.name}"))
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models in ``runs``, of which ``runs/abnn`` is the newest that was fine-tuned."""
+    monkeypatch.chdir(tmp_path)
+    dates = iter(f"2026-01-0{day}" for day in range(1, 9))
+    with monkeypatch.context() as patched:
+        patched.setattr("segunc.training.config.now", lambda: next(dates))
+        record_command(Path("runs/base"), "segunc train --config my.yaml --out runs/base")
+        base = Path("runs/base")
+        for model in ("old", "abnn"):
+            words = f"--base runs/base --config ./my.yaml --out runs/{model}"
+            record_command(Path("runs", model), f"segunc finetune {words}", base)
+        record_command(Path("runs/last"), "segunc train --config my.yaml --out runs/last")
+        record_command(Path("runs/other"), "segunc finetune --config other.yaml --base a --out b")
+    Path("runs/damaged").mkdir()
+    Path("runs/damaged/history.json").write_text("{")
+
+
+FIT = "segunc finetune --method {} --base runs/abnn --out runs/abnn"
+
+
+@pytest.mark.usefixtures("recorded")
+def test_new_validation_frames_are_followed_by_the_fits_that_are_recorded() -> None:
+    new_frames("val")
+    result = segunc.init("data", out="my.yaml", update=True)
+    temperature = "--config my.yaml --method temperature --base runs/abnn --out runs/abnn"
+    assert result.then == f"segunc finetune {temperature}"
+    assert any("runs/abnn, the newest model in runs" in note for note in result.notes)
+    assert any("then find thresholds again" in note for note in result.notes)
+    assert not any("next training" in note for note in result.notes)
+    for method in ("anomaly", "temperature", "features", "class-sets"):
+        record_command(Path("runs/abnn"), FIT.format(method), Path("runs/abnn"))
+    last = "segunc finetune --method anomaly --base runs/abnn --out runs/abnn --anomaly.frames 3"
+    record_command(Path("runs/abnn"), last, Path("runs/abnn"))
+    for path in Path("data").glob("*/val/new_*"):
+        shutil.copy(path, path.with_name(f"newer_{path.name}"))
+    again = segunc.init("data", out="my.yaml", update=True)
+    fits = (FIT.format("temperature"), last, FIT.format("class-sets"))
+    assert again.then == " && ".join(fits)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_new_test_frames_are_followed_by_an_evaluation() -> None:
+    new_frames("test")
+    # The split of a folder that the list does not name is train, until the user says otherwise.
+    frames = Path("my-frames.csv")
+    for path in sorted(Path("data/images/test").glob("*.jpg"))[:1]:
+        line = f"test,images/test/{path.name},masks/test/{path.stem}.png"
+        frames.write_text(f"{frames.read_text()}{line}\n")
+    result = segunc.init("data", out="my.yaml", update=True)
+    assert result.then == "segunc evaluate --config my.yaml --model runs/abnn --out metrics.json"
+
+
+@pytest.mark.parametrize(
+    ("split", "then"),
+    [
+        ("val", "segunc finetune --config my.yaml --method temperature --base MODEL --out MODEL"),
+        ("test", "segunc evaluate --config my.yaml --model MODEL --out metrics.json"),
+    ],
+)
+def test_new_frames_of_a_model_elsewhere_are_followed_by_a_command_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str, then: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert step_after_update(Path("my.yaml"), Counter({split: 2}), []) == then
+
+
+@pytest.mark.usefixtures("recorded")
+def test_new_validation_frames_of_a_network_that_was_only_trained_evaluate_it() -> None:
+    for name in ("old", "abnn"):
+        shutil.rmtree(Path("runs", name))
+    notes: list[str] = []
+    then = step_after_update(Path("my.yaml"), Counter(val=2), notes)
+    assert then == "segunc evaluate --config my.yaml --model runs/last --out metrics.json"
 
 
 def test_copies_of_images_in_another_split_are_noted(tmp_path: Path) -> None:

@@ -1,0 +1,283 @@
+"""What ``segunc init --update`` takes from an earlier ``init`` and from models made since then:
+patterns, splits, and the command that comes next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from segunc.core.files import read_text, reading
+from segunc.data.discover import path_below
+from segunc.data.frame_lists import FrameRow
+from segunc.data.pairing import Pair
+from segunc.options import InitOptions
+
+RUNS = "runs"
+"""The folder in which the commands that come next write their models."""
+CALIBRATIONS = ("temperature", "anomaly", "class-sets")
+"""Methods that are fitted on validation frames, in the order in which they build on each other."""
+_CHOICE = re.compile(r"^#   --(images|labels|labelled-only) (.+)$", re.MULTILINE)
+"""A line of a configuration with an option of its init, as :func:`lines_of_choices` writes it."""
+
+
+def lines_of_choices(root: Path, options: InitOptions) -> str:
+    """Return the comments of a configuration that say which files an update takes; empty where the
+    user has not said it.
+
+    Patterns are relative to the folder of the data, so that an update may run in another folder.
+    """
+    choices: dict[str, Any] = {}
+    if options.images is not None:
+        choices["images"] = path_below(root, Path(options.images)).as_posix()
+    if options.labels is not None:
+        choices["labels"] = path_below(root, Path(options.labels)).as_posix()
+    if options.labelled_only:
+        choices["labelled-only"] = True
+    if not choices:
+        return ""
+    lines = ["# `segunc init --update` takes these options again, unless others are typed:"]
+    # JSON in ASCII, because the name of a folder may hold what ends a line.
+    lines += [f"#   --{name} {json.dumps(value)}" for name, value in choices.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def with_earlier_choices(options: InitOptions, notes: list[str]) -> InitOptions:
+    """Return the options of an update with those that the configuration records and the user has
+    not typed, and note them.
+    """
+    config = Path(options.out)
+    with reading(f"configuration {config}", "a YAML file in UTF-8"):
+        text = read_text(config)
+    taken: dict[str, Any] = {}
+    for name, shown in _CHOICE.findall(text):
+        key = name.replace("-", "_")
+        try:
+            value = json.loads(shown)
+        except ValueError:
+            continue  # a comment that somebody wrote
+        is_of_option = isinstance(value, bool if key == "labelled_only" else str)
+        if is_of_option and value and not getattr(options, key):
+            taken[key] = value
+    if not taken:
+        return options
+    words: list[str] = []
+    for key, value in taken.items():
+        words.append(f"--{key.replace('_', '-')}")
+        if isinstance(value, str):
+            words.append(shlex.quote(value))
+    notes.append(f"takes {' '.join(words)} of the earlier init, from {config}")
+    return replace(options, **taken)
+
+
+def with_earlier_splits(
+    pairs: Sequence[Pair], before: Sequence[FrameRow], notes: list[str]
+) -> tuple[list[Pair], Counter[str]]:
+    """Return pairs with the splits of an earlier list, and the number of new frames by split. A new
+    frame gets the split of its folder.
+
+    A folder that the list does not name, or whose frames are in several splits, trains.
+    """
+    split_of = {frame.image: frame.split for frame in before}
+    splits_of_folder: dict[str, set[str]] = {}
+    for frame in before:
+        splits_of_folder.setdefault(os.path.dirname(frame.image), set()).add(frame.split)
+    updated: list[Pair] = []
+    added: Counter[str] = Counter()
+    for pair in pairs:
+        image = pair.image.as_posix()
+        split = split_of.pop(image, None)
+        if split is None:
+            of_folder = splits_of_folder.get(os.path.dirname(image), set())
+            split = next(iter(of_folder)) if len(of_folder) == 1 else "train"
+            added[split] += 1
+        updated.append(replace(pair, split=split))
+    # Both say that splits were held out or found, which the earlier list overrules.
+    notes[:] = [note for note in notes if not note.startswith("holds out ")]
+    shown = ", ".join(f"{count} {split}" for split, count in added.items()) or "none"
+    notes.append(f"new frames: {shown}; the {len(updated) - added.total()} others keep their split")
+    if added:
+        notes.append(f"to use the new frames: {steps_with(added)}")
+    if split_of:
+        notes.append(
+            f"{len(split_of)} frames of the earlier list are gone, the first is "
+            f"{next(iter(split_of))}"
+        )
+    return updated, added
+
+
+def steps_with(added: Mapping[str, int]) -> str:
+    """Return what has to be done again so that new frames of some splits count."""
+    steps = []
+    if added.get("train"):
+        steps.append("train again, with the options that you gave before (history.json has them)")
+    if added.get("train") or added.get("val"):
+        steps.append("fit temperature, anomaly and class sets again")
+        steps.append("find thresholds again")
+    steps.append("evaluate again")
+    return ", then ".join(steps)
+
+
+def step_after_update(config: Path, added: Mapping[str, int], notes: list[str]) -> str:
+    """Return the command that comes after an update, and note what it has of earlier ones.
+
+    Args:
+        config: the configuration.
+        added: the number of new frames by split. New frames of other splits than ``train`` need no
+            training.
+        notes: get a line.
+    """
+    if added and not added.get("train"):
+        model = _newest_model(config)
+        if model is not None:
+            notes.append(
+                f"the command below is for {model.folder}, the newest model in {RUNS} with this "
+                "configuration"
+            )
+        if added.get("val"):
+            return _fit_again(config, model)
+        return _evaluation(config, model)
+    earlier = _earlier_training(config)
+    if earlier is not None:
+        notes.append(
+            f"the command below has the options of {earlier.folder}, the newest training in "
+            f"{RUNS} with this configuration"
+        )
+    notes.append(
+        "a run is not continued with other frames, so the next training needs a new folder"
+    )
+    return _training_with_new_frames(config, earlier)
+
+
+@dataclass(frozen=True)
+class _RecordedModel:
+    """A model folder and the commands that made it.
+
+    Attributes:
+        folder: the model folder.
+        commands: the words of each, in their order.
+        date: of the last command, in UTC.
+    """
+
+    folder: Path
+    commands: Sequence[Sequence[str]]
+    date: str
+
+    def fits(self) -> list[Sequence[str]]:
+        """Return the last command of each calibration, in the order of :data:`CALIBRATIONS`."""
+        command_of: dict[str, Sequence[str]] = {}
+        for words in self.commands:
+            for flag, value in pairwise(words):
+                if words[:2] == ["segunc", "finetune"] and flag == "--method":
+                    command_of[value] = words
+        return [command_of[method] for method in CALIBRATIONS if method in command_of]
+
+
+def _newest_model(config: Path) -> _RecordedModel | None:
+    """Return the newest model with a configuration in :data:`RUNS`: one that was fine-tuned if
+    there is any, else one that was trained. None if there is neither.
+    """
+    from segunc.training.config import HISTORY, recorded_commands
+
+    models: list[_RecordedModel] = []
+    for record in sorted(Path(RUNS).glob(f"*/{HISTORY}")):
+        with suppress(ValueError):  # a damaged record names no model
+            entries = recorded_commands(record.parent)
+            commands = [shlex.split(entry["command"]) for entry in entries]
+            if any(_has_config(words, config) for words in commands):
+                date = entries[-1].get("date", "")
+                models.append(_RecordedModel(record.parent, commands, date))
+
+    def newest_fine_tuned(model: _RecordedModel) -> tuple[bool, str]:
+        return model.commands[-1][:2] == ["segunc", "finetune"], model.date
+
+    return max(models, key=newest_fine_tuned, default=None)
+
+
+def _fit_again(config: Path, model: _RecordedModel | None) -> str:
+    """Return the commands that fit a model again on its validation frames: those that are recorded,
+    or a temperature; of a network that was only trained, its evaluation.
+    """
+    if model is not None and model.fits():
+        return " && ".join(shlex.join(words) for words in model.fits())
+    if model is not None and model.commands[-1][:2] != ["segunc", "finetune"]:
+        return _evaluation(config, model)
+    folder = "MODEL" if model is None else str(model.folder)
+    words = ["--config", str(config), "--method", "temperature", "--base", folder, "--out", folder]
+    return f"segunc finetune {shlex.join(words)}"
+
+
+def _evaluation(config: Path, model: _RecordedModel | None) -> str:
+    """Return the command that evaluates a model."""
+    folder = "MODEL" if model is None else str(model.folder)
+    words = ["--config", str(config), "--model", folder, "--out", "metrics.json"]
+    return f"segunc evaluate {shlex.join(words)}"
+
+
+@dataclass(frozen=True)
+class _EarlierTraining:
+    """A training that a model folder records.
+
+    Attributes:
+        folder: the model folder.
+        words: the words of its command after ``segunc train``.
+        date: when it ended, in UTC.
+    """
+
+    folder: Path
+    words: Sequence[str]
+    date: str
+
+
+def _earlier_training(config: Path) -> _EarlierTraining | None:
+    """Return the newest training with a configuration that a folder in ``runs`` records; None if
+    there is none.
+
+    The commands that ``init`` proposes write there. Other folders would have to be searched for.
+    """
+    from segunc.training.config import HISTORY, recorded_commands
+
+    trainings: list[_EarlierTraining] = []
+    runs = Path(RUNS)
+    for record in sorted([*runs.glob(f"*/{HISTORY}"), *runs.glob(f"*/seed-*/{HISTORY}")]):
+        with suppress(ValueError):  # a damaged record names no training
+            for entry in recorded_commands(record.parent)[:1]:
+                words = shlex.split(entry["command"])
+                training = _EarlierTraining(record.parent, words[2:], entry.get("date", ""))
+                if words[:2] == ["segunc", "train"] and _has_config(training.words, config):
+                    trainings.append(training)
+    return max(trainings, key=lambda training: training.date, default=None)
+
+
+def _has_config(words: Sequence[str], config: Path) -> bool:
+    """Return whether a command names a configuration."""
+    return any(
+        flag == "--config" and Path(value).resolve() == config.resolve()
+        for flag, value in pairwise(words)
+    )
+
+
+def _training_with_new_frames(config: Path, earlier: _EarlierTraining | None) -> str:
+    """Return the command of a training after an update, with the options of an earlier one, into a
+    folder that is not there yet.
+    """
+    out = Path(RUNS, "updated")
+    number = 2
+    while out.exists():
+        out = Path(RUNS, f"updated-{number}")
+        number += 1
+    words = ["--config", str(config), "--out", str(out)]
+    if earlier is not None:
+        words = list(earlier.words)
+        words[words.index("--config") + 1] = str(config)
+        words[words.index("--out") + 1] = str(out)
+    return f"segunc train {shlex.join(words)}"
