@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +19,7 @@ from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.colours import page_ranges
-from segunc.gallery.drawing import Legend
+from segunc.gallery.drawing import BLACK, FLAGGED, LABELLED_STROKES, Legend, Mask, Strokes
 from segunc.gallery.frame_files import region_threshold
 from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
@@ -30,6 +31,8 @@ from segunc.reporting.inputs import Inputs
 from segunc.scores import first_shown, title_of
 
 EACH = 4  # pictures of each kind
+SCALE = 2  # of the views of a picture: the lines of small objects lie apart
+FLAGGED_STROKES: Strokes = ((BLACK, 4), (FLAGGED, 2))  # a page shows pictures at half their size
 MISSED = "Missed"
 FALSE_ALARM = "False alarm"
 CONFIDENT_ERROR = "Confident error"
@@ -54,12 +57,16 @@ class Failures:
         searched: number of labelled frames in which failures were looked for. Without pictures, 0
             means that nothing was measured, and any other number that nothing was found.
         bars: of the colours of each score: ``score``, ``ticks``, ``hatched`` (whether its upper
-            half is extrapolated) and ``words``, what its scale means.
+            half is extrapolated), ``words``, what its scale means, ``flagged``, which pixels are
+            flagged, and ``mark``, the place 0..1 of the threshold on the bar; None where it is no
+            value of the scale.
+        labelled: whether labelled anomalies are outlined in the pictures.
     """
 
     pictures: list[dict[str, str]]
     searched: int
     bars: list[dict[str, Any]] = field(default_factory=list)
+    labelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,7 @@ def failures(
     searched = 0
     pictures: list[dict[str, str]] = []
     bars: list[dict[str, Any]] = []
+    is_labelled = False
     for reader in inputs.maps:
         point = _operating_point(inputs, reader)
         if point is None:
@@ -110,22 +118,30 @@ def failures(
             searched += 1
         worst = _worst(candidates, max(EACH // len(inputs.maps), 1), reader.frames)
         if worst and len(pictures) < 3 * EACH:
-            bar = _bar(reader, point.score)
-            pictures += _pictures(reader, point.score, worst)
+            bar = _bar(reader, point)
+            pictures += _pictures(reader, files, point, worst)
+            is_labelled = is_labelled or bool(files.anomaly_files)
             if bar not in bars:
                 bars.append(bar)
-    return Failures(pictures[: 3 * EACH], searched, bars)
+    return Failures(pictures[: 3 * EACH], searched, bars, is_labelled)
 
 
-def _bar(reader: MapsReader, score: str) -> dict[str, Any]:
-    """Return what a legend says of the colours of a score."""
+def _bar(reader: MapsReader, point: OperatingPoint) -> dict[str, Any]:
+    """Return what a legend says of the colours of a score and of what is flagged by it."""
+    score = point.score
     shown = page_ranges(reader, [score])[score]
     unit = (reader.manifest or {}).get("maps", {}).get(score, {}).get("unit", "")
+    legend = Legend(
+        score, unit, shown, threshold=point.flag.value, preparation=point.flag.preparation
+    )
+    mark = legend.threshold_on_scale
     return {
         "score": score,
         "ticks": list(shown.ticks),
         "hatched": shown.measured_to is not None,
-        "words": Legend(score, unit, shown).words,
+        "words": legend.words,
+        "flagged": legend.flagged,
+        "mark": None if mark is None else float(shown.share(np.float32(mark))),
     }
 
 
@@ -200,9 +216,15 @@ def _apart(failures: Sequence[Failure], most: int, places: Mapping[str, int]) ->
 
 
 def _pictures(
-    reader: MapsReader, score: str, failures: Sequence[Failure]
+    reader: MapsReader,
+    files: labelled.ReviewLabels,
+    point: OperatingPoint,
+    failures: Sequence[Failure],
 ) -> Iterator[dict[str, str]]:
-    """Yield the picture of each failure: the region in the image and in the score's colours."""
+    """Yield the picture of each failure: the region in the image and in the score's colours, with
+    the outlines of what is flagged and of labelled anomalies.
+    """
+    score = point.score
     shown = {failure.frame for failure in failures}
     names = [name for name in reader.frames if name in shown]
     source, _ = labelled.open_images(reader, None, names)
@@ -210,12 +232,33 @@ def _pictures(
     for failure in failures:
         shown_range = page_ranges(reader, [score])[score]
         colours = colourise(reader.read(failure.frame, score), shown_range)
-        jpeg = draw_crop(failure.box, images[failure.frame], colours)
+        outlines = _outlines(_frame(reader, files, failure.frame, point), point)
+        jpeg = draw_crop(failure.box, images[failure.frame], colours, outlines, SCALE)
         yield {
             "title": f"{failure.title}.",
             "line": failure.line,
             "jpeg": base64.b64encode(jpeg).decode(),
         }
+
+
+def _outlines(frame: LabelledFrame, point: OperatingPoint) -> list[tuple[Mask, Strokes]]:
+    """Return what is outlined in a frame, the uppermost first: what is flagged, and anomalies that
+    are labelled.
+    """
+    flagged = is_flagged(_prepared(frame, point.score, point.flag), point.flag.value)
+    outlines = [(flagged, FLAGGED_STROKES)]
+    if frame.anomaly is not None:
+        outlines.append((frame.anomaly == 1, LABELLED_STROKES))
+    return outlines
+
+
+def _frame(
+    reader: MapsReader, files: labelled.ReviewLabels, name: str, point: OperatingPoint
+) -> LabelledFrame:
+    """Return the maps and labels of a frame."""
+    places = bool(point.flag.preparation.place_ids)
+    fields = read_frame(reader, [point.score], files, None, name, places=places)
+    return LabelledFrame(name, **fields, smallest_object=point.smallest_object)
 
 
 def _of_frame(
@@ -224,9 +267,7 @@ def _of_frame(
     """Yield objects of which less than a share is flagged, the strongest false alarm and the
     largest confident error of a frame.
     """
-    places = bool(point.flag.preparation.place_ids)
-    fields = read_frame(reader, [point.score], files, None, name, places=places)
-    frame = LabelledFrame(name, **fields, smallest_object=point.smallest_object)
+    frame = _frame(reader, files, name, point)
     yield from _missed(frame, point.score, point.flag)
     yield from _false_alarm(frame, point.score, point.flag)
     yield from _confident_error(frame, point.score, point.flag, reader.class_names)
@@ -255,16 +296,43 @@ def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failu
 
 
 def _false_alarm(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failure]:
-    """Yield the strongest flagged region of normal ground."""
+    """Yield the flagged region with the strongest flagged normal ground. It may hold an anomaly,
+    too, as where what surrounds an object is flagged with it.
+    """
     if frame.anomaly is None:
         return
     values = _prepared(frame, score, flag)
     normal = np.where(frame.anomaly == 0, values, values.dtype.type(-np.inf))
     words = title_of(score, capital=False)
     for region in strongest_regions(normal, flag.value, smallest=flag.smallest, most=1):
-        highest = f"{words} up to {normal[region.peak[::-1]]:.3g}"
-        line = f"{frame.name}: {region.area:,} pixels of normal ground, {highest}."
-        yield Failure(FALSE_ALARM, region.strength, frame.name, line, region.box)
+        whole, box = _region_at(is_flagged(values, flag.value), region.peak)
+        labels = frame.anomaly[whole]
+        normal_pixels = int(np.count_nonzero(labels == 0))
+        labelled_pixels = int(np.count_nonzero(labels == 1))
+        line = f"{frame.name}: {normal_pixels:,} pixels of normal ground flagged, "
+        if labelled_pixels:
+            line += f"in one region with {labelled_pixels:,} labelled pixels of an anomaly; "
+        line += f"{words} up to {normal[region.peak[::-1]]:.3g} on normal ground."
+        yield Failure(FALSE_ALARM, region.strength, frame.name, line, box)
+
+
+def _region_at(flagged: Mask, pixel: tuple[int, int]) -> tuple[Mask, tuple[int, int, int, int]]:
+    """Return the connected region (8 neighbours) of flagged pixels that a pixel belongs to.
+
+    Args:
+        flagged: bool ``[H, W]``.
+        pixel: x and y of a flagged pixel.
+
+    Returns:
+        The pixels of the region, bool ``[H, W]``, and its box: left, top, width and height.
+    """
+    _, numbers, boxes, _ = cv2.connectedComponentsWithStats(
+        flagged.astype(np.uint8), connectivity=8
+    )
+    x, y = pixel
+    number = int(numbers[y, x])
+    left, top, width, height = map(int, boxes[number][:4])
+    return np.asarray(numbers == number), (left, top, width, height)
 
 
 def _confident_error(

@@ -31,6 +31,8 @@ from segunc.decisions.guarantee import settings_of
 from segunc.decisions.preparation import AS_IT_IS
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import format_number
+from segunc.evaluation.parts import LabelledFrame
+from segunc.gallery.drawing import FLAGGED, LABELLED_STROKES
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
@@ -40,7 +42,9 @@ from segunc.reporting.failures import (
     Failure,
     Failures,
     OperatingPoint,
+    _false_alarm,
     _operating_point,
+    _outlines,
     _worst,
     commonest_mistake,
     failures,
@@ -773,7 +777,7 @@ def test_pictures_of_failures_have_one_size(inputs: Any, sources: LabelSources) 
         jpeg = np.frombuffer(base64.b64decode(picture["jpeg"]), np.uint8)
         pixels = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
         assert pixels is not None
-        assert pixels.shape == (180, 480, 3)
+        assert pixels.shape == (360, 960, 3)
 
 
 def test_missed_objects_are_those_of_the_labels(inputs: Any, sources: LabelSources) -> None:
@@ -870,15 +874,101 @@ def test_failures_have_a_legend_of_their_frames_and_colours(
         "ticks": ["0", "0.5", "1"],
         "hatched": False,
         "words": "0 = certain, 1 = all classes equally likely",
+        "flagged": "entropy >= 0.5",
+        "mark": 0.5,
     }
+    assert found.labelled
     picture = {"title": "Missed.", "line": "a: an object", "jpeg": ""}
-    anomaly = {"score": "anomaly", "ticks": ["0", "4.8", ">= 6"], "hatched": True, "words": "W"}
-    page = render({**facts, "failures": [picture], "failures_bars": [bar, anomaly]}, "0")
+    anomaly = {
+        "score": "anomaly",
+        "ticks": ["0", "4.8", ">= 6"],
+        "hatched": True,
+        "words": "W",
+        "flagged": "rarity >= 2",
+        "mark": None,
+    }
+    shown = {**facts, "failures": [picture], "failures_bars": [bar, anomaly]}
+    page = render({**shown, "failures_labelled": True}, "0")
+    assert "around what is flagged: entropy &gt;= 0.5, rarity &gt;= 2" in page
+    assert page.count('<b style="left:50.0%"></b>') == 1
+    assert "around a labelled anomaly" in page
+    assert "around a labelled anomaly" not in render({**shown, "failures_labelled": False}, "0")
     assert "around the labelled object that was missed" in page
     assert "a false alarm" not in page
     assert "<span>0</span><span>4.8</span><span>&gt;= 6</span>" in page
-    assert page.count("linear-gradient(90deg,") == 2
+    assert page.count('style="background:linear-gradient(90deg,') == 2
     assert page.count("<i></i></i>") == 1
+
+
+RING = np.s_[4:24, 6:34]
+HELD = np.s_[10:18, 14:26]
+
+
+def false_alarm(
+    values: Any, anomaly: Any, threshold: float = 0.5
+) -> tuple[Failure, list[tuple[Any, Any]]]:
+    """Return the false alarm of a frame and its outlines."""
+    frame = LabelledFrame("a", {"entropy": values}, anomaly=anomaly, smallest_object=10)
+    point = OperatingPoint("entropy", Threshold(threshold), 10)
+    (found,) = _false_alarm(frame, point.score, point.flag)
+    return found, _outlines(frame, point)
+
+
+def ring() -> tuple[Any, Any]:
+    """Scores that flag an object with the ground around it, and the label of the object."""
+    values = np.zeros((30, 40), np.float32)
+    values[RING] = 0.75
+    anomaly = np.zeros((30, 40), np.uint8)
+    anomaly[HELD] = 1
+    return values, anomaly
+
+
+def test_a_false_alarm_says_that_its_region_holds_an_anomaly() -> None:
+    found, _ = false_alarm(*ring())
+    assert found.line == (
+        "a: 464 pixels of normal ground flagged, in one region with 96 labelled pixels of an "
+        "anomaly; entropy up to 0.75 on normal ground."
+    )
+    assert found.box == (6, 4, 28, 20)
+
+
+def test_a_false_alarm_counts_all_normal_ground_of_a_region_that_an_anomaly_cuts() -> None:
+    values, anomaly = ring()
+    anomaly[:, 14:26] = 1
+    found, _ = false_alarm(values, anomaly)
+    assert "a: 320 pixels of normal ground flagged, in one region with 240 labelled" in found.line
+
+
+def test_a_false_alarm_without_an_anomaly_names_none() -> None:
+    values, anomaly = ring()
+    found, _ = false_alarm(values, np.zeros_like(anomaly))
+    assert found.line == (
+        "a: 560 pixels of normal ground flagged, entropy up to 0.75 on normal ground."
+    )
+
+
+def test_pictures_outline_what_is_flagged_and_the_label() -> None:
+    values, anomaly = ring()
+    _, ((flagged, _), (labelled_pixels, strokes)) = false_alarm(values, anomaly)
+    assert np.array_equal(flagged, values >= 0.5)
+    assert np.array_equal(labelled_pixels, anomaly == 1)
+    assert strokes == LABELLED_STROKES
+
+
+def test_pictures_of_failures_hold_the_lines_of_both_outlines(
+    inputs: Any, sources: LabelSources
+) -> None:
+    """The colour of what is flagged is in no image and in no score."""
+    for picture in failures(inputs, sources).pictures:
+        if picture["title"] != "False alarm.":
+            continue
+        jpeg = np.frombuffer(base64.b64decode(picture["jpeg"]), np.uint8)
+        pixels = cv2.imdecode(jpeg, cv2.IMREAD_COLOR_RGB).astype(int)
+        near = np.abs(pixels - FLAGGED).max(axis=2) < 60
+        assert near[:, :480].any()
+        assert near[:, 480:].any()
+        return
+    pytest.fail("there is no false alarm")
 
 
 def failure(place: int, weight: float) -> Failure:
