@@ -426,7 +426,7 @@ class CropWindow:
         return CROP_WIDTH * self.scale, CROP_HEIGHT * self.scale
 
     def _cut(self, array: Any, beside: Any) -> Any:
-        """Return the part of an array ``[H, W, ...]``; its pixels beside the array are ``beside``."""
+        """Return the part of an array ``[H, W, ...]``; pixels beside the array are ``beside``."""
         rows, columns = array.shape[:2]
         bottom = self.top + max(round(self.height), 1)
         right = self.left + max(round(self.width), 1)

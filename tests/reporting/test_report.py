@@ -963,7 +963,7 @@ def test_pictures_of_failures_hold_the_lines_of_both_outlines(
         if picture["title"] != "False alarm.":
             continue
         jpeg = np.frombuffer(base64.b64decode(picture["jpeg"]), np.uint8)
-        pixels = cv2.imdecode(jpeg, cv2.IMREAD_COLOR_RGB).astype(int)
+        pixels = np.asarray(cv2.imdecode(jpeg, cv2.IMREAD_COLOR_RGB), int)
         near = np.abs(pixels - FLAGGED).max(axis=2) < 60
         assert near[:, :480].any()
         assert near[:, 480:].any()
