@@ -190,7 +190,7 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
                 raise InputError(f"frame {name} has no image ({reason})")
             writer.write(name, image, frame_caption(name, times[name]), written)
         except InputError as problem:
-            written.failed[name] = str(problem)
+            written.failed[name] = one_line(problem)
         else:
             written.times.append(times[name])
         on_frame(done, len(names))

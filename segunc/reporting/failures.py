@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.colours import colourise
+from segunc.core.errors import one_line
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.from_maps import read_frame
@@ -110,7 +111,7 @@ def failures(
             files = labels.find(reader, reader.frames)
         except labelled.NoLabelError as failure:  # of several maps folders some may have no label
             if notes is not None:
-                notes.append(f"no pictures of failures from {reader.place}: {failure}")
+                notes.append(f"no pictures of failures from {reader.place}: {one_line(failure)}")
             continue
         candidates: list[Failure] = []
         for name in _test_frames(inputs, reader, files, point.score):
