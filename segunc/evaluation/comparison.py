@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.terminal import visible
-from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS
+from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS, Hits
 from segunc.evaluation.over_time import OBJECT_METRICS
 from segunc.evaluation.parts import ByObject, Components, Metric, example_parts
 from segunc.evaluation.resampling import (
@@ -24,6 +24,11 @@ from segunc.evaluation.resampling import (
 
 # Sections of a result that hold a part for each score.
 BY_SCORE = ("scores", "selective", "flagged")
+OF_ANOMALY_LABELS = ("scores",)
+OF_CLASS_LABELS = ("segmentation", "calibration", "sets", "selective")
+"""Sections whose numbers are of labels of one kind. Those of the others may be of both."""
+OF_OBJECTS = ("size", "distance", "over_time")
+"""Parts of the paths of numbers that count labelled objects."""
 # Parts of a path that are shown only when they are asked for: details, and thresholds that a metric
 # chose, which are no quality of a model.
 HIDDEN = (
@@ -124,16 +129,49 @@ def _metrics_by_section() -> list[tuple[str, Sequence[Metric]]]:
     ]
 
 
-def _differing_counts(first: EvaluationResult, second: EvaluationResult, section: str) -> list[str]:
-    """Return the counts that tell that a section's numbers of two results are of different data.
+ANOMALY_LABELS = "anomaly_labels"
+CLASS_LABELS = "class_labels"
+_COUNTED = {
+    ANOMALY_LABELS: ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
+    CLASS_LABELS: ("labelled_frames", "labelled_pixels"),
+}
+"""What a result counts of its labels, by their kind."""
+
+
+def _labels_of(path: NumberPath) -> tuple[str, ...]:
+    """Return the kinds of labels that a number depends on.
+
+    What is flagged of known pixels depends on both: pixels that are labelled as an anomaly do not
+    count.
+    """
+    if path[0] in OF_ANOMALY_LABELS:
+        return (ANOMALY_LABELS,)
+    if path[0] in OF_CLASS_LABELS:
+        return (CLASS_LABELS,)
+    of_anomalies = {metric.key for metric in Hits.metrics}
+    if path[0] == "flagged" and (path[-1] in of_anomalies or set(OF_OBJECTS).intersection(path)):
+        return (ANOMALY_LABELS,)
+    return (ANOMALY_LABELS, CLASS_LABELS)
+
+
+def _why_other_data(
+    first: EvaluationResult, second: EvaluationResult, path: NumberPath
+) -> str | None:
+    """Return why a number of two results is of different data; None where it is not."""
+    if any(_differing_counts(first, second, labels) for labels in _labels_of(path)):
+        return "other data"
+    sizes = {_smallest_object(first), _smallest_object(second)}
+    if set(OF_OBJECTS).intersection(path) and len(sizes - {None}) > 1:
+        return "objects of other sizes count"
+    return None
+
+
+def _differing_counts(first: EvaluationResult, second: EvaluationResult, labels: str) -> list[str]:
+    """Return the counts that tell that two results are of different labels of a kind.
 
     Each is ``name (n and m)``.
     """
-    keys = ["labelled_frames", "labelled_pixels"]
-    labels = "class_labels"
-    if section == "scores":
-        keys = ["anomaly_frames", "anomaly_pixels", "normal_pixels"]
-        labels = "anomaly_labels"
+    keys = _COUNTED[labels]
     differing = []
     for key in keys:
         of_first = first.content["counts"].get(key)
@@ -162,8 +200,8 @@ def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
     first = results[0]
     for other in results[1:]:
         differing: list[str] = []
-        for section in ("scores", "segmentation"):
-            differing += _differing_counts(first, other, section)
+        for labels in _COUNTED:
+            differing += _differing_counts(first, other, labels)
         if differing:
             warnings.append(
                 f"not comparable: {first.name} and {other.name} differ in {', '.join(differing)}"
@@ -301,8 +339,9 @@ def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
     if reference is None or number is None:
         return None
     value = number - reference
-    if _differing_counts(base.result, other.result, base.paths[label][0]):
-        return Difference(value, reason="other data")
+    why = _why_other_data(base.result, other.result, base.paths[label])
+    if why is not None:
+        return Difference(value, reason=why)
     for column in (base, other):
         if column.result.replicates is None:
             return Difference(value, reason=f"{column.result.name} has no replicates beside it")

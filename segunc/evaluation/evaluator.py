@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.decisions.flags import Threshold
@@ -434,7 +434,7 @@ class Evaluator(Gatherer):
             )
             self.add(labelled)
         except InputError as error:
-            self.leave_out(frame, str(error))
+            self.leave_out(frame, one_line(error))
             return False
         if anomaly is not None:
             self.anomaly_frames.append(frame)
@@ -502,7 +502,7 @@ class Evaluator(Gatherer):
             try:
                 arrays = read(name)
             except InputError as error:
-                self.leave_out(name, str(error))
+                self.leave_out(name, one_line(error))
                 continue
             # Outside of the try: a frame that a part refuses in the middle is half counted, so that
             # error must not pass for one of reading.

@@ -338,7 +338,12 @@ class Replicates:
         if not total:
             return f"fewer than {MIN_UNITS} resampled units say something of it"
         if total < MIN_REPLICATES or total < (1 - MAX_UNDEFINED) * len(values):
-            return f"{total} of {len(values)} replicates define the number"
+            undefined = len(values) - total
+            allowed = min(int(MAX_UNDEFINED * len(values)), len(values) - MIN_REPLICATES)
+            return (
+                f"{undefined} of {len(values)} replicates drew no unit that the number needs; an "
+                f"interval allows {max(allowed, 0)}"
+            )
         return None
 
     def _chance(self, values: Floats, effective: float, freedom: float) -> Chance:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError, PartialFailure, failed_frames
+from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
 from segunc.core.files import is_whole_record, read_record, write_record
 from segunc.core.removal import Ledger, check_result
 from segunc.data.labels import label_map
@@ -105,7 +105,7 @@ def write_benchmark(
             for ending, data in _contents(reader, frame, chosen, to, train_ids).items():
                 ledger.write((PurePosixPath(subfolder) / f"{stem}{ending}").as_posix(), data)
         except InputError as error:
-            written.failed[frame] = str(error)
+            written.failed[frame] = one_line(error)
         else:
             written.frames.append(frame)
         on_frame(done, len(stems))

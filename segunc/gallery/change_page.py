@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -118,15 +117,11 @@ def draw_change(
         before, after: maps ``[H, W]`` of the score.
         shown: the range of its colours.
     """
-    left, top, width, height = box
     window = CropWindow.around(box, image.shape)
-    start = window.place(left, top)
-    end = window.place(left + width, top + height)
     views = []
     for picture in (image, colourise(before, shown), colourise(after, shown)):
         view = window.view(picture)
-        cv2.rectangle(view, start, end, (0, 0, 0), thickness=4, lineType=cv2.LINE_AA)
-        cv2.rectangle(view, start, end, (255, 255, 255), thickness=2, lineType=cv2.LINE_AA)
+        window.draw_box(view, box)
         views.append(view)
     gap = np.full((views[0].shape[0], GAP, 3), 255, np.uint8)
     return encode_jpeg(np.hstack([views[0], gap, views[1], gap, views[2]]), QUALITY)

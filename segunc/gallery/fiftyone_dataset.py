@@ -151,7 +151,7 @@ def write_dataset(  # noqa: PLR0913  each is an option of `segunc review`
         try:
             sample = writer.sample(frame, image)
         except InputError as problem:
-            written.failed[frame] = str(problem)
+            written.failed[frame] = one_line(problem)
         else:
             sample["time"] = times[place]
             sample.tags = tags.get(frame, [])

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.colours import DisplayRange, colourise
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.core.removal import Ledger
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, ranking_score, smallest_object_of
@@ -94,7 +94,7 @@ class FrameRow:
         try:
             return read(*arguments)
         except InputError as error:
-            self.problems.append(str(error))
+            self.problems.append(one_line(error))
             return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,20 @@ from segunc.decisions.events import Event
 from segunc.decisions.flags import Threshold, check_promises
 from segunc.frames.video import encode_video
 from segunc.gallery.colours import page_ranges
-from segunc.gallery.drawing import NO_LABELS, Legend, draw_overlay, frame_caption, resize
+from segunc.gallery.drawing import (
+    BLACK,
+    LABELLED,
+    LABELLED_STROKES,
+    NO_LABELS,
+    PAPER,
+    Legend,
+    Mask,
+    Strokes,
+    draw_outline,
+    draw_overlay,
+    frame_caption,
+    resize,
+)
 from segunc.gallery.printing import draw_page
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
@@ -45,6 +59,9 @@ MAXIMUM_WIDTH = 1280
 CROP_WIDTH = 240  # pixels of each of the two views of a crop
 CROP_HEIGHT = 180
 CROP_QUALITY = 82  # of JPEG
+CROP_EDGE = 0.03  # of a view: between its edge and the box at least, so that the box is visible
+BOX_GAP = 5  # pixels of a view between an outline and the box around it
+OUTLINE_EDGE = 8  # pixels of a view beside it, into which outlines are drawn; over half a stroke
 
 
 @dataclass
@@ -173,7 +190,7 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
                 raise InputError(f"frame {name} has no image ({reason})")
             writer.write(name, image, frame_caption(name, times[name]), written)
         except InputError as problem:
-            written.failed[name] = str(problem)
+            written.failed[name] = one_line(problem)
         else:
             written.times.append(times[name])
         on_frame(done, len(names))
@@ -345,63 +362,145 @@ def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
 
 @dataclass(frozen=True)
 class CropWindow:
-    """The part of a map that a crop shows, in pixels of the map; its sides are real numbers."""
+    """The part of a map that a crop shows, in pixels of the map; its sides are real numbers. It may
+    reach beyond the map.
+    """
 
     left: int
     top: int
     width: float
     height: float
+    scale: int = 1  # of the view, as a multiple of CROP_WIDTH and CROP_HEIGHT
 
     @classmethod
-    def around(cls, box: Sequence[int], shape: tuple[int, ...]) -> Self:
+    def around(cls, box: Sequence[int], shape: tuple[int, ...], scale: int = 1) -> Self:
         """Return the surroundings of a box (left, top, width, height) in a map of ``shape``: 2.5
-        times as large, and at least a fifth of the map's width.
+        times as large, and at least a fifth of the map's width. All of the box lies within them.
         """
         left, top, width, height = box
         rows, columns = shape[:2]
+        ratio = CROP_WIDTH / CROP_HEIGHT
         wide = min(
-            max(2.5 * width, 2.5 * height * CROP_WIDTH / CROP_HEIGHT, columns / 5),
+            max(2.5 * width, 2.5 * height * ratio, columns / 5),
             columns,
-            rows * CROP_WIDTH / CROP_HEIGHT,
+            rows * ratio,
         )
-        high = wide * CROP_HEIGHT / CROP_WIDTH
-        x = int(np.clip(left + width / 2 - wide / 2, 0, columns - wide))
-        y = int(np.clip(top + height / 2 - high / 2, 0, rows - high))
-        return cls(x, y, wide, high)
+        # One pixel more, because a window starts at a whole one.
+        wide = max(wide, max(width + 1, (height + 1) * ratio) / (1 - 2 * CROP_EDGE))
+        high = wide / ratio
+        x = _start(left, width, wide, columns)
+        y = _start(top, height, high, rows)
+        return cls(x, y, wide, high, scale)
 
     def view(self, picture: Image) -> Image:
-        """Return the part of a picture, ``[CROP_HEIGHT, CROP_WIDTH, 3]``."""
-        part = picture[
-            self.top : self.top + round(self.height), self.left : self.left + round(self.width)
-        ]
-        view = cv2.resize(part, (CROP_WIDTH, CROP_HEIGHT), interpolation=cv2.INTER_AREA)
+        """Return the part of a picture, ``[H, W, 3]``; beside the picture it is dark."""
+        view = cv2.resize(self._cut(picture, PAPER), self._size, interpolation=cv2.INTER_AREA)
         return np.asarray(view, np.uint8)
+
+    def view_of_mask(self, mask: Mask) -> Mask:
+        """Return the part of a mask, ``[H, W]``; beside the mask it is False."""
+        part = self._cut(mask.astype(np.uint8), 0)
+        return np.asarray(cv2.resize(part, self._size, interpolation=cv2.INTER_NEAREST) > 0)
 
     def place(self, x: int, y: int) -> tuple[int, int]:
         """Return where a point of the map lies in a view."""
-        scale = CROP_WIDTH / self.width
-        return round((x - self.left) * scale), round((y - self.top) * scale)
+        factor = CROP_WIDTH * self.scale / self.width
+        return round((x - self.left) * factor), round((y - self.top) * factor)
+
+    def draw_box(self, view: Image, box: Sequence[int], gap: int = 0) -> None:
+        """Draw a box (left, top, width, height) of the map in a view, ``gap`` pixels of the view
+        away from what it encloses.
+        """
+        left, top, width, height = box
+        x, y = self.place(left, top)
+        start = (x - gap, y - gap)
+        x, y = self.place(left + width, top + height)
+        end = (x + gap, y + gap)
+        thickness = self.scale + 1
+        cv2.rectangle(view, start, end, BLACK, 2 * thickness, cv2.LINE_AA)
+        cv2.rectangle(view, start, end, LABELLED, thickness, cv2.LINE_AA)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """Width and height of a view in pixels."""
+        return CROP_WIDTH * self.scale, CROP_HEIGHT * self.scale
+
+    def _cut(self, array: Any, beside: Any) -> Any:
+        """Return the part of an array ``[H, W, ...]``; pixels beside the array are ``beside``."""
+        rows, columns = array.shape[:2]
+        bottom = self.top + max(round(self.height), 1)
+        right = self.left + max(round(self.width), 1)
+        part = np.empty((bottom - self.top, right - self.left, *array.shape[2:]), np.uint8)
+        part[:] = beside
+        first_row = max(self.top, 0)
+        first_column = max(self.left, 0)
+        inside_map = array[first_row : min(bottom, rows), first_column : min(right, columns)]
+        row = first_row - self.top
+        column = first_column - self.left
+        high, wide = inside_map.shape[:2]
+        part[row : row + high, column : column + wide] = inside_map
+        return part
 
 
-def draw_crop(box: Sequence[int], image: Any, score: Any) -> bytes:
+def _start(start: int, length: int, window: float, whole: int) -> int:
+    """Return where a window starts along one side: within the map where it can, and with an edge
+    around the box.
+
+    Args:
+        start, length: of the box.
+        window: length of the window.
+        whole: length of the map.
+    """
+    edge = CROP_EDGE * window
+    room = whole - window  # negative where the window is larger than the map
+    first = int(np.clip(start + length / 2 - window / 2, min(room, 0), max(room, 0)))
+    first = min(first, math.floor(start - edge))
+    return max(first, math.ceil(start + length + edge - window))
+
+
+def draw_crop(
+    box: Sequence[int],
+    image: Any,
+    score: Any,
+    outlines: Sequence[tuple[Mask, Strokes]] = (),
+    scale: int = 1,
+) -> bytes:
     """Draw the surroundings of a box (left, top, width, height) in the image, where there is one,
     and in the score's colours ``[H, W, 3]`` side by side, as a JPEG.
+
+    Args:
+        box: in pixels of the map.
+        image: RGB ``[h, w, 3]``; None for none.
+        score: the colours of the map.
+        outlines: masks ``[H, W]`` and the strokes around their regions, the uppermost first.
+        scale: of the views, as a multiple of ``CROP_WIDTH`` and ``CROP_HEIGHT``.
     """
-    left, top, width, height = box
     rows, columns = score.shape[:2]
-    window = CropWindow.around(box, score.shape)
-    start = window.place(left, top)
-    end = window.place(left + width, top + height)
+    window = CropWindow.around(box, score.shape, scale)
     pictures = [score]
     if image is not None:
         pictures.insert(0, cv2.resize(image, (columns, rows)))
     views = []
     for picture in pictures:
         view = window.view(picture)
-        cv2.rectangle(view, start, end, (0, 0, 0), thickness=4, lineType=cv2.LINE_AA)
-        cv2.rectangle(view, start, end, (255, 255, 255), thickness=2, lineType=cv2.LINE_AA)
+        for mask, strokes in reversed(outlines):
+            view = _outlined(view, window.view_of_mask(mask), strokes)
+        window.draw_box(view, box, BOX_GAP if outlines else 0)
         views.append(view)
     return encode_jpeg(np.hstack(views), CROP_QUALITY)
+
+
+def _outlined(view: Image, mask: Mask, strokes: Strokes) -> Image:
+    """Return a view with the outline of a mask of its size. A region that goes on beyond the view
+    has no line along its edge.
+    """
+    edge = OUTLINE_EDGE
+    sides = (edge, edge, edge, edge)
+    wider = np.asarray(cv2.copyMakeBorder(view, *sides, cv2.BORDER_REPLICATE), np.uint8)
+    wider_mask = cv2.copyMakeBorder(mask.astype(np.uint8), *sides, cv2.BORDER_REPLICATE)
+    is_flagged = strokes is not LABELLED_STROKES
+    draw_outline(wider, np.asarray(wider_mask > 0), strokes, dashed_holes=is_flagged)
+    return np.ascontiguousarray(wider[edge:-edge, edge:-edge])
 
 
 def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> str | None:

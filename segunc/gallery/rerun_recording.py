@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.colours import DisplayRange
-from segunc.core.errors import InputError, PartialFailure, failed_frames
+from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
 from segunc.core.files import replacing
 from segunc.data.images import Image, resize_nearest
 from segunc.decisions.flags import Threshold
@@ -173,7 +173,7 @@ def write_recording(  # noqa: PLR0913  each is an option of `segunc overlay`
             try:
                 writer.write(recording, place, name, image, times[place])
             except InputError as error:
-                written.failed[name] = str(error)
+                written.failed[name] = one_line(error)
             else:
                 written.frames += 1
                 if written.frames == 1:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, one_line
 from segunc.core.urls import is_url, place_of, shown_url, split_topic
 from segunc.data.channels import COLOUR, shown_colours
 from segunc.data.frame_names import composed
 from segunc.data.image_files import list_images
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
-from segunc.data.layouts import Layout, find_labels
+from segunc.data.layouts import Layout, find_labels, possible_labels
 from segunc.data.masks import BINARY, AnomalyEncoding, check_masks
 from segunc.frames.image_source import stamp_of
 from segunc.frames.listing import VIDEO_SUFFIXES
@@ -126,7 +126,8 @@ def open_images(
     try:
         source = _recorded_source(reader, recorded, names)
     except (InputError, OSError) as error:
-        return None, f"The source images could not be opened: {error}; --images gives their place"
+        reason = one_line(error) if isinstance(error, InputError) else str(error)
+        return None, f"The source images could not be opened: {reason}; --images gives their place"
     if source is None:
         opened = 0
     elif source.length is None:
@@ -309,15 +310,28 @@ def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: b
             hint="--split names another split of the data set",
         )
     folder = folder_of(labels)
-    files = [path.relative_to(folder).as_posix() for path in list_images(folder)]
+    files = list_images(folder)
     if not files:
         raise NoLabelError(f"{labels} holds no label files", hint="name the folder of the labels")
+    readable = possible_labels(folder)
+    if not readable:
+        raise NoLabelError(
+            f"{labels} holds no labels: its files, such as {_shown(folder, files[0])}, are JPEG or "
+            "WebP, which change the values of labels",
+            hint="name the folder of the labels, as PNG",
+        )
     raise NoLabelError(
-        f"no label in {labels} belongs to a frame: labels are named like {files[0]}, and frames "
+        f"no label in {labels} belongs to a frame: labels are named like "
+        f"{_shown(folder, readable[0])}, and frames "
         f"like {frames[0]}",
         hint="give labels the names of their frames, or for class labels --config alone, with the "
         "file of segunc init, which lists the label of each image",
     )
+
+
+def _shown(folder: Path, file: Path) -> str:
+    """Return the name of a file below its folder."""
+    return file.relative_to(folder).as_posix()
 
 
 def _label_files(

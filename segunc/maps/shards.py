@@ -36,7 +36,7 @@ LOCK_STEM = ".lock"
 MAX_SHARDS = 4096  # of one folder: each has a log of its own that every reader opens
 STATISTICS = ("region", "mean", "max", "p99", "component")
 """Fields of a line, each an object of numbers by score."""
-REPAIR = "make it again: the same predict command with --verify"
+REPAIR = "make it again: the same segunc predict command with --verify"
 Record = dict[str, Any]  # one line of frames.jsonl
 Sum = tuple[int, str]  # the bytes of a file, and the first 16 hex digits of their SHA-256
 

@@ -88,6 +88,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "failures_searched": found.searched,
         "failures_found": found.found,
         "failures_bars": found.bars,
+        "failures_labelled": found.labelled,
         "settings": _settings(inputs),
         "other_labels": _other_labels(inputs.results),
         "files": _hashes(inputs),

@@ -37,7 +37,7 @@ _INTERVAL = re.compile(r"\[[^\[\], ]+, [^\[\], ]+\]")
 _PERCENT = re.compile(r"(?<=\d) %")
 _FRAMED = {
     f"{MISSED}.": "the labelled object that was missed",
-    f"{FALSE_ALARM}.": "the flagged normal ground of a false alarm",
+    f"{FALSE_ALARM}.": "the flagged region of a false alarm",
     f"{CONFIDENT_ERROR}.": "the pixels of a confident error, wrong and not flagged",
 }
 """What the frame in a picture encloses, by the title of the picture."""

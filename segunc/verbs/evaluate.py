@@ -72,6 +72,15 @@ SELECTION = "selection"
 val holds an anomaly.
 """
 SIDECAR = "what evaluate writes beside a result"
+CHOSEN_WORDS = {
+    "weights": "its weights",
+    "epoch": "its best epoch",
+    "calibration": "its temperature",
+    "anomaly": "its anomaly score",
+    "features": "its features",
+    "class_sets": "its class sets",
+}
+"""What is chosen or fitted on frames, in words."""
 _NOT_WITH_VERDICTS = (
     "model",
     "labels",
@@ -542,7 +551,8 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
     if labels.anomaly_labels is not None:
         run["mask_values"] = str(labels.anomaly_encoding)
     result["run"] = run
-    return _Measured(result, evaluator)
+    model = (_manifest_of(options) or {}).get("model") or {}
+    return _Measured(result, evaluator, [*_notes_on_choices(model, data)])
 
 
 def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -625,6 +635,7 @@ def matching(frames: Iterable[str], pattern: str | None) -> list[str]:
 
 def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
     from segunc.core.device import flushed_denormals, threads
+    from segunc.posteriors.map_records import model_record
     from segunc.posteriors.model import default_scores, load_model
     from segunc.scores import check_scores
     from segunc.verbs.execution import make_sampler
@@ -657,7 +668,12 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
         source = ModelSource(model, sampler, scores, options.size, corruption, run)
         result, evaluator = evaluate_model(source, data.entry, samples, measures)
     result["run"] = run
-    notes = [*_note_on_splits(model, data), *sampler.report.messages]
+    record = model_record(model.network, model.posterior, None, model.attachments)
+    notes = [
+        *_note_on_splits(model, data),
+        *_notes_on_choices(record, data),
+        *sampler.report.messages,
+    ]
     return _Measured(result, evaluator, notes)
 
 
@@ -669,6 +685,54 @@ def _note_on_splits(model: Model, data: _Data) -> Iterator[str]:
             f"{data.listed} has changed since the network was trained: frames of this split "
             "may be frames that it was trained on"
         )
+
+
+def chosen_words(model: Mapping[str, Any], dataset: str, split: str) -> str:
+    """Return what a model owes to a split of a data set, in the beginning of a sentence; empty
+    where no record says so.
+
+    Args:
+        model: what a manifest records of it.
+        dataset: the data set of the frames.
+        split: their split.
+    """
+    records = model.get("chosen_on")
+    if records is None:  # maps of earlier versions
+        fitted_on = (model.get("calibration") or {}).get("fitted_on", {})
+        records = [{"what": "calibration", **fitted_on}]
+    chosen = []
+    for record in records:
+        if record.get("dataset") != dataset or record.get("split") != split:
+            continue
+        name = record["what"]
+        chosen.append(CHOSEN_WORDS.get(name, name))
+    if not chosen:
+        return ""
+    return (
+        f"these frames are of the split {split} of the data set {dataset}, on which the model got "
+        f"{' and '.join(chosen)}"
+    )
+
+
+def _notes_on_choices(model: Mapping[str, Any], data: _Data) -> Iterator[str]:
+    """Yield a note if something was chosen or fitted on the frames that are evaluated.
+
+    Args:
+        model: what a manifest records of it.
+        data: that are evaluated.
+    """
+    options = data.options
+    if data.entry is None or not options.root:
+        return
+    words = chosen_words(model, str(options.dataset), _split_of(options, data.entry))
+    if words:
+        yield f"{words}; on frames that nothing was chosen on, numbers may be worse"
+
+
+def _split_of(options: TruthOptions, entry: DatasetEntry) -> str:
+    """Return the name of the split in ``--root``."""
+    split = options.split or entry.usual_split(Path(options.root or ""))
+    return "val" if split == SELECTION else split
 
 
 def _run_of_sampler(model: Model, sampler: Sampler, options: EvaluateOptions) -> dict[str, Any]:
@@ -714,8 +778,7 @@ def label_sources(options: TruthOptions) -> LabelSources:
         notes.append(f"labels are those of the split {named.split}; --split names another")
     labels = _labels_of(named, truth.entry)
     if named.root and truth.entry:
-        split = named.split or truth.entry.usual_split(Path(named.root))
-        split = "val" if split == SELECTION else split
+        split = _split_of(named, truth.entry)
         labels = replace(labels, dataset=str(named.dataset), split=split)
     return replace(labels, notes=tuple(notes))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.results import VerbResult
 from segunc.core.urls import is_url, shown_url
 from segunc.networks.description import COLOUR
@@ -93,7 +93,7 @@ def predict(options: PredictOptions) -> PredictResult:
             except (InputError, PartialFailure) as error:
                 if len(job.inputs) == 1:
                     raise
-                failure = str(error)
+                failure = one_line(error)
             if failure:
                 failures.append(f"{target.label}: {failure}" if target.label else failure)
     return PredictResult(

@@ -52,7 +52,7 @@ from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBi
 from segunc.metrics.objects import Objects
 from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
-from segunc.verbs.evaluate import label_sources, matching
+from segunc.verbs.evaluate import chosen_words, label_sources, matching
 
 DEFAULT_CONFIDENCE = 0.9
 DEFAULT_BLOCK = "10s"  # the unit of a video where the user names none
@@ -63,15 +63,6 @@ LEAST_OF_LEVEL = 0.01
 """Share of the level of flagged-pixels below which a threshold is said to flag next to nothing."""
 # Controls that cost little to count beside the one that is asked for.
 PRICED_CONTROLS = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
-CHOSEN_WORDS = {
-    "weights": "its weights",
-    "epoch": "its best epoch",
-    "calibration": "its temperature",
-    "anomaly": "its anomaly score",
-    "features": "its features",
-    "class_sets": "its class sets",
-}
-"""What is chosen or fitted on frames, in words."""
 _LARGEST_FLOAT_KEY = 0xFBFF  # of the largest finite float16
 _MAX_EDGES = 1 << 17
 """Number of candidates for the threshold of floats that 16 bits cannot hold: they lie 1 in 65,536
@@ -284,23 +275,8 @@ def _chosen_words(reader: MapsReader, sources: LabelSources) -> str:
     record says so.
     """
     model = (reader.manifest or {}).get("model") or {}
-    records = model.get("chosen_on")
-    if records is None:  # maps of earlier versions
-        fitted_on = (model.get("calibration") or {}).get("fitted_on", {})
-        records = [{"what": "calibration", **fitted_on}]
-    chosen = []
-    for record in records:
-        if record.get("dataset") != sources.dataset or record.get("split") != sources.split:
-            continue
-        name = record["what"]
-        chosen.append(CHOSEN_WORDS.get(name, name))
-    if not chosen:
-        return ""
-    return (
-        f"these frames are of the split {sources.split} of the data set {sources.dataset}, on "
-        f"which the model got {' and '.join(chosen)}; the promise needs frames that nothing was "
-        "chosen on"
-    )
+    words = chosen_words(model, sources.dataset, sources.split)
+    return f"{words}; the promise needs frames that nothing was chosen on" if words else ""
 
 
 def _check_copies(identities: Mapping[str, str], needed: int, unit: str) -> str:

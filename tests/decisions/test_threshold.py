@@ -658,6 +658,31 @@ def test_labels_of_which_none_fits_a_frame_are_bad_input(
     assert hint.startswith("give labels the names of their frames")
 
 
+def test_a_folder_of_photographs_holds_no_labels(
+    data: dict[str, tuple[Path, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps, _ = data["calibration"]
+    cv2.imwrite(str(tmp_path / "another.jpg"), np.zeros((24, 32), np.uint8))
+    words = ["evaluate", "--maps", str(maps), "--anomaly-labels", str(tmp_path)]
+    assert main(words) == 2
+    message, _, hint = capsys.readouterr().err.strip().splitlines()[-1].partition(". Hint: ")
+    assert message == (
+        f"segunc evaluate: {tmp_path} holds no labels: its files, such as another.jpg, are JPEG "
+        "or WebP, which change the values of labels"
+    )
+    assert hint == "name the folder of the labels, as PNG"
+
+
+def test_a_label_is_named_and_no_photograph_beside_it(
+    data: dict[str, tuple[Path, Path]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps, _ = data["calibration"]
+    cv2.imwrite(str(tmp_path / "another.jpg"), np.zeros((24, 32), np.uint8))
+    cv2.imwrite(str(tmp_path / "the label.png"), np.zeros((24, 32), np.uint8))
+    assert main(["evaluate", "--maps", str(maps), "--anomaly-labels", str(tmp_path)]) == 2
+    assert "labels are named like the label.png, and frames" in capsys.readouterr().err
+
+
 def calibrate_predicted(predicted: Job, out: Path) -> GuaranteedThreshold:
     """Calibrate a threshold of entropy on maps of ours."""
     return segunc.threshold(

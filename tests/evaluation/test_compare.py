@@ -119,6 +119,54 @@ def test_other_data_is_not_compared(tmp_path: Path, change: dict[str, object], s
     assert other.differences[1].reason != "other data"
 
 
+FLAGGED_ROWS = {
+    "flagged.entropy.recall": "anomaly_pixels",
+    "flagged.entropy.normal_share": "anomaly_pixels",
+    "flagged.entropy.over_time.detected": "anomaly_pixels",
+    "flagged.entropy.share": "both",
+    "flagged.entropy.risk": "both",
+}
+
+
+def flagged_pair(tmp_path: Path, **changes: object) -> list[Path]:
+    """Two results whose flagged numbers differ by more than chance."""
+    paths = []
+    for name, shift in (("first", 0.02), ("other", 0.0)):
+        numbers = {"recall": 0.7, "normal_share": 0.1, "share": 0.1, "risk": 0.1}
+        section: dict[str, object] = {key: value + shift for key, value in numbers.items()}
+        section["over_time"] = {"detected": 0.5 + shift}
+        sections = {"flagged": {"entropy": section}} | (changes if name == "other" else {})
+        path = write_result(tmp_path / f"{name}.json", {}, **sections)
+        write_replicates(path, dict.fromkeys(FLAGGED_ROWS, 0.5 + shift))
+        paths.append(path)
+    return paths
+
+
+def test_what_is_flagged_of_the_same_data_is_paired(tmp_path: Path) -> None:
+    row_of = rows(compare(load_results(flagged_pair(tmp_path))))
+    for label in FLAGGED_ROWS:
+        assert row_of[label].differences[1].test is not None
+
+
+@pytest.mark.parametrize("changed", ["anomaly_pixels", "labelled_pixels"])
+def test_what_is_flagged_of_other_labels_is_not_paired(tmp_path: Path, changed: str) -> None:
+    results = flagged_pair(tmp_path, counts=COUNTS | {changed: 8})
+    row_of = rows(compare(load_results(results)))
+    for label, of in FLAGGED_ROWS.items():
+        row = row_of[label]
+        refused = of in (changed, "both")
+        assert (row.differences[1].reason == "other data") == refused
+        assert row.best is None or not refused
+
+
+def test_objects_from_another_size_on_are_not_paired(tmp_path: Path) -> None:
+    results = flagged_pair(tmp_path, run={"smallest_object": 10})
+    row_of = rows(compare(load_results(results)))
+    of_objects = row_of["flagged.entropy.over_time.detected"].differences[1]
+    assert of_objects.reason == "objects of other sizes count"
+    assert row_of["flagged.entropy.recall"].differences[1].test is not None
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

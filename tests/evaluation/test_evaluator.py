@@ -255,6 +255,20 @@ def test_a_bad_frame_is_named_left_out_and_leaves_no_trace(run, fault, message):
         assert after[section] == before[section]
 
 
+def test_the_reason_of_a_frame_names_options_as_they_are_typed(run):
+    """Reasons stand in files and on the terminal."""
+    evaluator = Evaluator(SCORES, CLASSES)
+
+    def read(name):
+        raise InputError("it is damaged", hint="the same with --verify")
+
+    evaluator.count(["odd"], read)
+    for name, frame in run.items():
+        evaluator.update(name, **fields_of(frame))
+    (entry,) = evaluator.numbers()["left_out"]
+    assert entry["reason"] == "it is damaged. Hint: the same with --verify"
+
+
 def test_no_frame_is_an_error():
     evaluator = Evaluator(("msp",), None)
     with pytest.raises(PartialFailure, match="none of 0 frames"):

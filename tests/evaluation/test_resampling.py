@@ -247,7 +247,9 @@ def test_no_interval_from_too_few_defined_replicates():
     values = mean_of(np.random.default_rng(0).normal(size=30), 400)
     assert isinstance(chance_of(values), Chance)
     values[:21] = np.nan
-    assert chance_of(values) == "379 of 400 replicates define the number"
+    assert chance_of(values) == (
+        "21 of 400 replicates drew no unit that the number needs; an interval allows 20"
+    )
 
 
 def test_no_replicates_without_resampling():

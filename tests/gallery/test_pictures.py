@@ -18,13 +18,14 @@ from segunc.gallery import drawing
 from segunc.gallery.colours import page_ranges
 from segunc.gallery.drawing import (
     FLAGGED,
+    FLAGGED_STROKES,
     LABELLED,
     MINIMUM_TEXT,
     Legend,
     blend,
     draw_overlay,
 )
-from segunc.gallery.pictures import OVERLAY_NAME, frame_rate, write_video
+from segunc.gallery.pictures import OVERLAY_NAME, CropWindow, draw_crop, frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
@@ -531,3 +532,40 @@ def test_pixels_without_a_value_are_striped(texts: dict[str, Any]) -> None:
     assert len(np.unique(striped[inside])) > 1
     assert (striped[210:360] == plain[210:360]).all()
     assert any(text.endswith("; striped: no value") for text in texts)
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+@pytest.mark.parametrize(
+    "box",
+    [(0, 0, 400, 100), (0, 40, 400, 20), (380, 80, 20, 20), (0, 0, 20, 100), (90, 30, 20, 20)],
+)
+def test_a_crop_holds_all_edges_of_its_box(box: tuple[int, int, int, int], scale: int) -> None:
+    """Also of a box that is wider than a view of the frame, or touches its border."""
+    view_shape = (180 * scale, 240 * scale)
+    shape = (100, 400)
+    left, top, width, height = box
+    window = CropWindow.around(box, shape, scale)
+    for x, y in (window.place(left, top), window.place(left + width, top + height)):
+        assert 5 <= x < view_shape[1] - 5
+        assert 5 <= y < view_shape[0] - 5
+    picture = np.full((*shape, 3), 99, np.uint8)
+    view = window.view(picture)
+    assert view.shape == (*view_shape, 3)
+    # The frame is where the window says: within the box there is no pixel beside it.
+    (x, y), (right, bottom) = window.place(left, top), window.place(left + width, top + height)
+    assert (view[y + 2 : bottom - 2, x + 2 : right - 2] == 99).all()
+
+
+def test_outlines_of_a_crop_go_on_beyond_its_view() -> None:
+    """A region that the view cuts has no line along the edge of the view."""
+    mask = np.zeros((100, 400), bool)
+    mask[40:60] = True
+    black = np.zeros((100, 400, 3), np.uint8)
+    jpeg = draw_crop((195, 45, 10, 10), None, black, [(mask, FLAGGED_STROKES)])
+    view = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR_RGB)
+    window = CropWindow.around((195, 45, 10, 10), mask.shape)
+    is_line = view[:, :, 2].astype(int) - view[:, :, 0] > 100
+    _, above = window.place(195, 40)
+    _, below = window.place(195, 60)
+    assert is_line[above - 2 : above + 3].any(axis=0).mean() > 0.9
+    assert not is_line[above + 10 : below - 10, :6].any()

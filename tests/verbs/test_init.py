@@ -42,7 +42,7 @@ from segunc.training.config import (
     record_command,
     record_data,
 )
-from segunc.verbs.evaluate import label_sources
+from segunc.verbs.evaluate import chosen_words, label_sources
 from segunc.verbs.init import InitResult
 from segunc.verbs.init_update import step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
@@ -709,6 +709,25 @@ def test_an_evaluation_takes_the_data_of_a_configuration(made: Made) -> None:
     words = ("--split train --model", made.abnn, "--config", made.config)
     done = succeed(EVALUATE, FAST, *words)
     assert f"from {made.config}" in done.stdout
+    trained = "split train of the data set folder, on which the model got its weights"
+    assert f"{trained}; on frames that nothing was chosen on, numbers may be worse" in done.stdout
+
+
+@pytest.mark.parametrize("of_maps", [False, True])
+def test_an_evaluation_names_what_was_chosen_on_its_frames(
+    made: Made, maps: Path, of_maps: bool
+) -> None:
+    words = ("--maps", maps) if of_maps else (FAST, "--model", made.abnn)
+    done = succeed("evaluate --replicates 0 --split val --config", made.config, *words)
+    assert "note: these frames are of the split val of the data set folder, on" in done.stdout
+    assert "the model got its best epoch; on frames that nothing was chosen on" in done.stdout
+
+
+def test_a_temperature_of_the_same_split_is_named() -> None:
+    model = {"chosen_on": [{"what": "calibration", "dataset": "camvid", "split": "val"}]}
+    assert chosen_words(model, "camvid", "val").endswith("on which the model got its temperature")
+    assert not chosen_words(model, "camvid", "test")
+    assert not chosen_words(model, "cityscapes", "val")
 
 
 @pytest.fixture(scope="module")
