@@ -192,7 +192,7 @@ def _newest_model(config: Path) -> _RecordedModel | None:
     for record in sorted(Path(RUNS).glob(f"*/{HISTORY}")):
         with suppress(ValueError):  # a damaged record names no model
             entries = recorded_commands(record.parent)
-            commands = [shlex.split(entry["command"]) for entry in entries]
+            commands = [_words_of(entry["command"]) for entry in entries]
             if any(_has_config(words, config) for words in commands):
                 date = entries[-1].get("date", "")
                 models.append(_RecordedModel(record.parent, commands, date))
@@ -251,11 +251,23 @@ def _earlier_training(config: Path) -> _EarlierTraining | None:
     for record in sorted([*runs.glob(f"*/{HISTORY}"), *runs.glob(f"*/seed-*/{HISTORY}")]):
         with suppress(ValueError):  # a damaged record names no training
             for entry in recorded_commands(record.parent)[:1]:
-                words = shlex.split(entry["command"])
+                words = _words_of(entry["command"])
                 training = _EarlierTraining(record.parent, words[2:], entry.get("date", ""))
                 if words[:2] == ["segunc", "train"] and _has_config(training.words, config):
                     trainings.append(training)
     return max(trainings, key=lambda training: training.date, default=None)
+
+
+def _words_of(command: str) -> list[str]:
+    """Return the words of a command, in which ``--name=value`` is two words."""
+    words = []
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            name, *value = word.split("=", 1)
+            words += [name, *value]
+        else:
+            words.append(word)
+    return words
 
 
 def _has_config(words: Sequence[str], config: Path) -> bool:

@@ -901,6 +901,73 @@ def test_failures_have_a_legend_of_their_frames_and_colours(
     assert page.count("<i></i></i>") == 1
 
 
+def test_failures_stand_with_the_number_that_was_found(facts: dict[str, Any]) -> None:
+    of_frames = ("a", "a", "b")
+    pictures = [{"title": "Missed.", "line": "x", "jpeg": "", "frame": name} for name in of_frames]
+    pictures.append({"title": "False alarm.", "line": "x", "jpeg": "", "frame": "c"})
+    found = {"Missed.": 7, "False alarm.": 5}
+    page = render({**facts, "failures": pictures, "failures_found": found}, "0")
+    assert "3 of 7 missed objects, from 2 frames; 1 of 5 frames with a false alarm, of each" in page
+
+
+def test_failures_are_counted_by_their_kind(inputs: Any, sources: LabelSources) -> None:
+    found = failures(inputs, sources)
+    missed = lines_of(found.pictures, "Missed.")
+    assert found.found["Missed."] == len(missed) == 2
+    assert {picture["frame"] for picture in found.pictures} == frames_of(
+        [picture["line"] for picture in found.pictures]
+    )
+
+
+def test_one_failure_of_each_frame_comes_before_a_second_one() -> None:
+    heavy = [failure(10, 9.0), failure(10, 8.0), failure(11, 1.0)]
+    assert _worst(heavy, 3, ["10", "11"]) == [heavy[0], heavy[2], heavy[1]]
+
+
+def test_lines_without_content_are_folded_and_reachable_on_screen_and_paper(
+    facts: dict[str, Any], tmp_path: Path, browser: Any
+) -> None:
+    (tmp_path / "index.html").write_text(render(facts, "0"))
+    page = browser.new_page()
+    page.goto((tmp_path / "index.html").as_uri())
+    names = page.locator(".summary dt").all_inner_texts()
+    assert not any(name.startswith(("Independence", "Reviewers", "Gaps")) for name in names)
+    content = page.locator(".summary details li").first
+    assert not content.is_visible()
+    page.emulate_media(media="print")
+    assert content.is_visible()
+    page.emulate_media(media="screen")
+    page.click(".summary summary")
+    assert content.is_visible()
+    page.close()
+
+
+def test_results_come_before_how_the_model_was_made(written: Path) -> None:
+    page = page_of(written)
+    assert page.index("IoU of each class") < page.index("How the model was made</span>")
+
+
+def test_intervals_name_their_units(facts: dict[str, Any]) -> None:
+    changed = copy.deepcopy(facts)
+    content = changed["results"][0]["content"]
+    content["bootstrap"] = {"unit": "10s", "units": 12}
+    content["intervals"] = {"segmentation.miou": [0.1, 0.2]}
+    assert "bootstrap over units, of test over 12 10s blocks." in render(changed, "0")
+
+
+@pytest.mark.parametrize(
+    ("confidence", "words"),
+    [(None, "of the expected risk, which has no confidence"), (0.9, ", 90 % confidence")],
+)
+def test_an_upper_bound_of_an_operating_point_says_its_confidence(
+    facts: dict[str, Any], confidence: float | None, words: str
+) -> None:
+    changed = copy.deepcopy(facts)
+    changed["thresholds"][0] |= {"confidence": confidence, "bound": 0.162}
+    rows = [" ".join(row) for row in words_of_rows(render(changed, "0"))]
+    assert any(row.startswith("Upper bound") and row.endswith(f"{words} .162") for row in rows)
+
+
 RING = np.s_[4:24, 6:34]
 HELD = np.s_[10:18, 14:26]
 
@@ -970,3 +1037,274 @@ def test_pictures_of_failures_hold_the_lines_of_both_outlines(
         assert near[:, 480:].any()
         return
     pytest.fail("there is no false alarm")
+
+
+def failure(place: int, weight: float) -> Failure:
+    return Failure("Missed", weight, f"{place:02}", "", (0, 0, 1, 1))
+
+
+def test_failures_are_of_frames_that_lie_apart() -> None:
+    frames = [f"{place:02}" for place in range(34)]
+    heavy = [failure(place, 100 - place) for place in range(10, 18)]
+    light = [failure(0, 3.0), failure(24, 2.0), failure(33, 1.0)]
+    chosen = [found.frame for found in _worst(heavy + light, 4, frames)]
+    assert chosen == ["10", "00", "24", "33"]
+
+
+def test_neighbours_are_shown_where_there_is_no_choice() -> None:
+    frames = [f"{place:02}" for place in range(34)]
+    neighbours = [failure(10, 9.0), failure(10, 8.0), failure(11, 7.0), failure(14, 6.0)]
+    assert _worst(neighbours, 3, frames) == [neighbours[0], neighbours[2], neighbours[3]]
+    by_frame = [neighbours[0], neighbours[2], neighbours[3], neighbours[1]]
+    assert _worst(neighbours, 4, frames) == by_frame
+
+
+def test_maps_without_labels_have_no_failures(inputs: Any) -> None:
+    inputs.thresholds = {}
+    assert failures(inputs, LabelSources()) == Failures([], 0)
+
+
+def test_without_a_threshold_regions_of_the_maps_are_flagged(inputs: Any) -> None:
+    (reader,) = inputs.maps
+    reader.manifest["maps"]["entropy"]["component_threshold"] = 0.375
+    inputs.thresholds = {}
+    point = OperatingPoint("entropy", Threshold(0.375), SMALLEST_OBJECT)
+    assert _operating_point(inputs, reader) == point
+
+
+def test_maps_without_any_threshold_have_no_failures(inputs: Any, sources: LabelSources) -> None:
+    (reader,) = inputs.maps
+    inputs.thresholds = {}
+    del reader.manifest["maps"]["entropy"]["component_threshold"]
+    assert failures(inputs, sources) == Failures([], 0)
+
+
+def test_maps_whose_frames_have_no_labels_have_no_failures(inputs: Any, tmp_path: Path) -> None:
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    assert cv2.imwrite(str(labels / "another frame.png"), np.zeros((30, 40), np.uint8))
+    assert failures(inputs, LabelSources(labels)) == Failures([], 0)
+
+
+WIDER_THAN_THE_PAPER = """
+    [...document.querySelectorAll('table, pre, figure, p')]
+        .filter((element) => element.getBoundingClientRect().right > 666)
+        .map((element) => element.textContent)
+"""
+
+
+def test_a_print_has_few_pages(written: Path, browser: Any, tmp_path: Path) -> None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)))
+    pdf = tmp_path / "report.pdf"
+    switches = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-pdf-header-footer",
+        f"--user-data-dir={tmp_path}/chromium",
+    ]
+    subprocess.run(
+        [path, *switches, f"--print-to-pdf={pdf}", (written / "index.html").as_uri()],
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
+    pages = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
+    assert 4 <= pages <= 14
+
+
+COMMAND_WIDTHS = """
+    [...document.querySelectorAll('.commands code')]
+        .map((code) => code.parentElement.getBoundingClientRect().width)
+"""
+CUT_KEYS = """
+    [...document.querySelectorAll('.facts th')].flatMap((key) => {
+      const words = document.createTreeWalker(key, NodeFilter.SHOW_TEXT);
+      const cut = [];
+      while (words.nextNode()) {
+        for (const word of words.currentNode.data.matchAll(/[^ ._/-]+/g)) {
+          const range = document.createRange();
+          range.setStart(words.currentNode, word.index);
+          range.setEnd(words.currentNode, word.index + word[0].length);
+          if (range.getClientRects().length > 1) cut.push(word[0]);
+        }
+      }
+      return cut;
+    })
+"""
+
+
+def test_a_narrow_screen_shows_whole_commands_and_words(written: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((written / "index.html").as_uri())
+    widths = page.evaluate(COMMAND_WIDTHS)
+    assert widths
+    assert min(widths) > 300
+    assert page.evaluate(CUT_KEYS) == []
+    page.close()
+
+
+def test_no_line_ends_within_an_interval_or_before_a_percent_sign(facts: dict[str, Any]) -> None:
+    line = {"name": "N", "state": "open", "text": "It is .176 [.163, .187] or 5 % of [a b, c]."}
+    page = render({**facts, "summary": [line]}, "0")
+    assert "It is .176 [.163,\u00a0.187] or 5\u00a0% of [a b, c]." in page
+
+
+def test_no_shadow_stands_where_nothing_scrolls(written: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto((written / "index.html").as_uri())
+    assert shadows_where_nothing_scrolls(page, ".table") == []
+    page.emulate_media(media="print")
+    assert backgrounds(page, ".table") == {"none"}
+    page.close()
+
+
+BREAKS_OF_TABLES = """
+    [...document.querySelectorAll('.table')].map((table) =>
+        [table.querySelectorAll('tbody tr').length > 5, getComputedStyle(table).breakInside])
+"""
+
+
+def test_a_print_breaks_long_tables_between_rows(written: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 665, "height": 980})
+    page.emulate_media(media="print")
+    page.goto((written / "index.html").as_uri())
+    breaks = {(is_long, inside) for is_long, inside in page.evaluate(BREAKS_OF_TABLES)}
+    assert breaks == {(True, "auto"), (False, "avoid")}
+    page.close()
+
+
+def test_a_print_cuts_no_table(written: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 665, "height": 980})  # A4 less its margins
+    page.emulate_media(media="print")
+    page.goto((written / "index.html").as_uri())
+    assert page.evaluate(WIDER_THAN_THE_PAPER) == []
+    assert page.evaluate("getComputedStyle(document.querySelector('tr')).breakInside") == "avoid"
+    assert not page.is_visible("nav")
+    page.close()
+
+
+HEADINGS = "[...document.querySelectorAll('h1, h2, h3')].map((heading) => heading.tagName)"
+UNNAMED = "[...document.querySelectorAll('main th:not([scope]), img:not([alt])')].length"
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_and_headings_are_in_order(
+    written: Path, browser: Any, theme: str, width: int
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((written / "index.html").as_uri())
+    violations = axe.run(page, options={"resultTypes": ["violations"], "preload": False})
+    assert not violations.violations_count, violations.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    levels = [int(tag[1]) for tag in page.evaluate(HEADINGS)]
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert page.evaluate(UNNAMED) == 0
+    page.close()
+
+
+@pytest.mark.parametrize("name", [CLEAN, ANOMALY])
+def test_a_result_that_was_edited_is_refused(
+    name: str, predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(results, tmp_path / "copy"))
+    text = (folder / name).read_text()
+    (folder / name).write_text(text.replace('"draws": ', '"draws": 1', 1))
+    files = ("--runs", folder / name)
+    words = ("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    assert "has changed since it was written" in refuse(*words)
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_files_that_hold_the_hashes_of_maps_have_one(
+    predicted: Job, facts: dict[str, Any]
+) -> None:
+    manifest = predicted.maps / "manifest.json"
+    name = f"{predicted.maps.name}/manifest.json"
+    assert facts["files"][name] == hashlib.sha256(manifest.read_bytes()).hexdigest()
+    assert f"{predicted.maps.name}/frames.jsonl" in facts["files"]
+
+
+def test_a_result_says_how_many_of_its_frames_are_of_a_calibration(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    content = json.loads((results / ANOMALY).read_text())
+    names = MapsReader(predicted.maps).frames[:2]
+    path = write_threshold(tmp_path / "t.json", content["run"], frames=dict.fromkeys(names, "1"))
+    files = ("--runs", results / ANOMALY, "--threshold", path)
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    (result,) = report_of(tmp_path / "report")["results"]
+    assert result["calibrated"] == 2
+    assert "test; 2 of them calibration" in page_of(tmp_path / "report")
+
+
+def test_what_was_fitted_on_a_model_names_its_data(facts: dict[str, Any]) -> None:
+    assert all(words == "ensemble" or " (on toy " in words for words in facts["model"]["fitted"])
+
+
+def test_a_file_in_which_an_edit_would_not_show_is_said(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    content = json.loads((results / CLEAN).read_text())
+    content.pop("record_sha256")
+    (tmp_path / "bare.json").write_text(json.dumps(content))
+    files = ("--runs", tmp_path / "bare.json", results / ANOMALY)
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    facts = report_of(tmp_path / "report")
+    assert facts["unsealed"] == ["bare.json"]
+    line = line_of(facts, "Edits")
+    assert line["state"] == "open"
+    assert line["text"].startswith("bare.json holds no hash of itself")
+
+
+def test_how_the_frames_were_seen_is_shown_and_a_difference_is_said(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    content = json.loads((results / ANOMALY).read_text())
+    content.pop("record_sha256")
+    content["run"].update(size=[32, 64], draws=7, mask_sha256="ab" * 32)
+    (tmp_path / "other.json").write_text(json.dumps(content))
+    files = ("--runs", tmp_path / "other.json", results / ANOMALY)
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    page = page_of(tmp_path / "report")
+    row = ["other", "32 x 64", "7", "0", "float32", "abababababab: pixels are left out"]
+    assert row in cells_of(page)
+    assert "other: a mask leaves pixels out." in page
+    text = line_of(report_of(tmp_path / "report"), "Settings")["text"]
+    assert "Draws: 7 (other);" in text
+    assert "Size: 32 x 64 (other);" in text
+    assert "Mask: abababababab: pixels are left out (other); none (anomaly)." in text
+
+
+def test_settings_that_are_equal_are_no_line_of_the_summary(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    files = ("--runs", results / ANOMALY, "--maps", predicted.maps)
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    names = [line["name"] for line in report_of(tmp_path / "report")["summary"]]
+    assert "Settings" not in names
+    assert "Edits" not in names
+
+
+def test_labels_of_a_folder_are_named_by_it_and_not_by_a_name_of_ours(
+    predicted: Job, tmp_path: Path
+) -> None:
+    words = ("--maps", predicted.maps, "--anomaly-labels", predicted.masks, "--replicates", 0)
+    succeed("evaluate --dataset folder", *words, "--out", tmp_path / "own.json")
+    files = ("--runs", tmp_path / "own.json")
+    succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    text = line_of(report_of(tmp_path / "report"), "Unknown objects")["text"]
+    masks = predicted.masks.name
+    meaning = "(0 = normal, 1 = anomaly, 255 = ignored)"
+    assert f"on labels in the folder {masks} {meaning}, 4 frames" in text
+
+
+def test_every_command_that_segunc_ran_has_its_date(facts: dict[str, Any]) -> None:
+    dates = {made["file"]: made["date"] for made in facts["commands"]}
+    assert dates["anomaly.json"][:2] == dates["maps"][:2] == "20"

@@ -1093,7 +1093,7 @@ def test_an_update_prints_the_options_of_the_last_training(
         patched.setattr("segunc.training.config.now", lambda: next(dates))
         record_command(Path("runs/old"), f"segunc train {typed.format('old', 3)}")
         last = f"segunc train {typed.format('last', 5)}"
-        record_command(Path("runs/last/seed-0"), last)
+        record_command(Path("runs/last/seed-0"), last.replace("--out ", "--out="))
         record_command(Path("runs/abnn"), "segunc finetune --base runs/old --config my.yaml")
         record_command(Path("runs/new"), "segunc train --config other.yaml --out runs/new")
     result = segunc.init("data", out="my.yaml", update=True)
