@@ -51,6 +51,7 @@ FAST = "--precision float32 --device cpu"
 PROGRESS = re.compile(
     r" (frames|parts)/s| frames$| are free$|^(train|finetune|student): .* steps/s"
     r"|^(tracing|writing|comparing|making|measuring) "  # the steps of an export
+    r"|^loading "  # the first step of a watch
 )
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 

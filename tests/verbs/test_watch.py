@@ -755,7 +755,7 @@ def test_a_signal_ends_a_watch_with_its_code_and_a_last_line(
     out = tmp_path / "out"
     words = words_of(scene, folder, "--out", out, "--frame-lines", "--every-frame")
     command = Command(*words)
-    wait_for(command, lambda: count_lines(out / "alarms.jsonl") >= 4)
+    wait_for(command, lambda: count_lines(out / "alarms.jsonl") >= 5)
     done = command.stop(kind)
     assert done.code == 128 + kind, done.stderr
     end = lines_of(out)[-1]
