@@ -710,7 +710,8 @@ def test_an_evaluation_takes_the_data_of_a_configuration(made: Made) -> None:
     done = succeed(EVALUATE, FAST, *words)
     assert f"from {made.config}" in done.stdout
     trained = "split train of the data set folder, on which the model got its weights"
-    assert f"{trained}; on frames that nothing was chosen on, numbers may be worse" in done.stdout
+    assert trained in done.stdout  # and what other tests have fitted there
+    assert "; on frames that nothing was chosen on, numbers may be worse" in done.stdout
 
 
 @pytest.mark.parametrize("of_maps", [False, True])
