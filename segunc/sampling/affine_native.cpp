@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "native_pieces.h"
+
 namespace {
 
 inline float from_bits(uint32_t bits) {
@@ -113,10 +115,12 @@ void affine(const void* maps, const void* scale, const void* shift, const void* 
 
 }  // namespace
 
-// Pixels first..last-1, counted over all images of a batch.
+// Pixels first..last-1, counted over all images of a batch, in pieces.
 extern "C" void segunc_affine(const void* maps, const void* scale, const void* shift, const void* addend, void* out,
                               int32_t bfloat16, int64_t channels, int64_t pixels, int64_t stride, int32_t clamps,
-                              float low, float high, int64_t first, int64_t last) {
+                              float low, float high, int64_t first, int64_t last, int64_t pieces, int32_t threads) {
     const auto run = bfloat16 != 0 ? affine<uint16_t> : affine<float>;
-    run(maps, scale, shift, addend, out, channels, pixels, stride, clamps, low, high, first, last);
+    in_pieces(first, last, pieces, threads, [&](int64_t from, int64_t to) {
+        run(maps, scale, shift, addend, out, channels, pixels, stride, clamps, low, high, from, to);
+    });
 }

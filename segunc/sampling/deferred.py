@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from segunc.sampling.native import compiled, in_threads
+from segunc.sampling.native import PIECES, Library, compiled
 
 SOURCE = Path(__file__).with_name("affine_native.cpp")
 _ADDITIONS = (Tensor.add_, Tensor.__iadd__)
@@ -29,25 +29,22 @@ _TYPES = (torch.bfloat16, torch.float32)
 
 
 @functools.cache
-def native_affine() -> Any | None:
-    """Return the compiled function of this machine; None where there is no compiler."""
-    functions = compiled(SOURCE).functions
-    if functions is None:
-        return None
-    pointer = ctypes.c_void_p
-    number = ctypes.c_int64
-    affine = functions.segunc_affine
-    affine.argtypes = [
-        *[pointer] * 5,  # feature maps, scale, shift, addend and result
-        ctypes.c_int32,  # whether they are bfloat16
-        *[number] * 3,  # channels, pixels of an image, and the stride of scale and shift
-        ctypes.c_int32,  # whether there is a clamp, and its bounds
-        ctypes.c_float,
-        ctypes.c_float,
-        *[number] * 2,  # first and last pixel
-    ]
-    affine.restype = None
-    return affine
+def native_affine() -> Library:
+    """Return the compiled function of this machine."""
+    library = compiled(SOURCE)
+    if library.functions is not None:
+        pointer = ctypes.c_void_p
+        number = ctypes.c_int64
+        library.functions.segunc_affine.argtypes = [
+            *[pointer] * 5,  # feature maps, scale, shift, addend and result
+            ctypes.c_int32,  # whether they are bfloat16
+            *[number] * 3,  # channels, pixels of an image, and the stride of scale and shift
+            ctypes.c_int32,  # whether there is a clamp, and its bounds
+            ctypes.c_float,
+            ctypes.c_float,
+            *PIECES,
+        ]
+    return library
 
 
 @dataclass(frozen=True)
@@ -70,27 +67,20 @@ class WaitingAffine:
 
     def compute(self, bounds: tuple[float, float] | None = None) -> Tensor:
         """Return the result with its numbers, clamped to bounds if there are any."""
-        affine: Any = native_affine()
         images, channels, height, width = self.maps.shape
         low, high = bounds or (0.0, 0.0)
         tensors = (self.maps, self.scale, self.shift, self.addend, self.result)
-        addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-
-        def compute_pixels(first: int, last: int) -> None:
-            affine(
-                *addresses,
-                self.maps.dtype == torch.bfloat16,
-                channels,
-                height * width,
-                channels if len(self.scale) > 1 else 0,
-                bounds is not None,
-                low,
-                high,
-                first,
-                last,
-            )
-
-        in_threads(compute_pixels, images * height * width)
+        arguments = (
+            *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
+            self.maps.dtype == torch.bfloat16,
+            channels,
+            height * width,
+            channels if len(self.scale) > 1 else 0,
+            bounds is not None,
+            low,
+            high,
+        )
+        native_affine().call("segunc_affine", arguments, images * height * width)
         return self.result
 
 
@@ -162,7 +152,7 @@ def _waiting_affine(shift: Any, maps: Any, scale: Any) -> WaitingAffine | None:
             return None
         if values.dtype != maps.dtype or not values.is_contiguous():
             return None
-    if len(shift) != len(scale) or native_affine() is None:
+    if len(shift) != len(scale) or native_affine().functions is None:
         return None
     result = torch.empty_like(maps, memory_format=torch.channels_last)
     return WaitingAffine(maps, scale, shift, result)

@@ -1,5 +1,8 @@
 """Code in C++ on a CPU: built with the machine's compiler at first use, kept on disk, and called
 without the GIL.
+
+Its threads are those of torch, by OpenMP. Threads of torch wait for more work for some milliseconds
+and keep their cores busy meanwhile, so others beside them would be slow.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -39,6 +43,12 @@ TUNINGS = (
     (),
 )
 """Tried in this order: not every compiler knows every option."""
+THREADS = (("-fopenmp",), ())
+"""Likewise: not every compiler has the library."""
+
+
+PIECES = (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32)
+"""Types of the last arguments of each function: first and last number, pieces and threads."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +56,28 @@ class Library:
     """What a source was compiled to.
 
     Attributes:
-        functions: None where they could not be built.
+        functions: None where they could not be built. Each takes the first and the last number of
+            what it works on, and in how many pieces and threads it does so, as its last arguments.
         reason: why there are none, or what a user should know of them.
     """
 
     functions: ctypes.CDLL | None
     reason: str = ""
+
+    def call(self, name: str, arguments: Sequence[Any], count: int) -> None:
+        """Call a function for 0..count-1 on as many threads as torch uses; what it gives must not
+        depend on the pieces.
+        """
+        assert self.functions is not None
+        function = getattr(self.functions, name)
+        threads = torch.get_num_threads()
+        # Finer than there are threads, so that a core that is busy elsewhere does not hold up the
+        # others.
+        pieces = 1 if threads == 1 else threads * 4
+        if self.functions.segunc_has_threads():
+            function(*arguments, 0, count, pieces, threads)
+        else:
+            in_threads(lambda first, last: function(*arguments, first, last, 1, 1), count, threads)
 
 
 def compiled(source: Path) -> Library:
@@ -96,21 +122,25 @@ def _compiler() -> str | None:
 def _build_key(compiler: str, source: Path) -> str:
     """Return a short hash of all that decides the library."""
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
-    parts = [source.read_text("utf-8"), version.stdout, *FLAGS, _cpu()]
+    headers = sorted(source.parent.glob("*.h"))
+    texts = [path.read_text("utf-8") for path in (source, *headers)]
+    parts = [*texts, version.stdout, *FLAGS, _cpu()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _build(compiler: str, source: Path, path: Path) -> None:
-    for tuning in TUNINGS:
+    ways = [(*threads, *tuning) for threads in THREADS for tuning in TUNINGS]
+    for way in ways:
         # Built in another folder and renamed: two processes may build at once, and a killed one
         # leaves nothing half finished.
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
-            command = [compiler, *FLAGS, *tuning, str(source), "-o", str(made)]
+            command = [compiler, *FLAGS, *way, str(source), "-o", str(made)]
             try:
                 subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-            except subprocess.CalledProcessError:
-                if not tuning:
+                _load(made)  # a library of threads may be missing
+            except (subprocess.CalledProcessError, OSError):
+                if way == ways[-1]:
                     raise
                 continue
             write_atomically(path, read_bytes(made))
@@ -143,16 +173,11 @@ def _cpu() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(kept)))
 
 
-def in_threads(work: Callable[[int, int], None], count: int) -> None:
-    """Call ``work(first, last)`` for pieces of 0..count, on as many threads as torch uses; what the
-    work gives must not depend on the pieces.
-    """
-    threads = torch.get_num_threads()
+def in_threads(work: Callable[[int, int], None], count: int, threads: int) -> None:
+    """Call ``work(first, last)`` for pieces of 0..count on threads of Python."""
     if threads == 1:
         work(0, count)
         return
-    # Finer than there are threads, so that a core that is busy elsewhere does not hold up the
-    # others.
     step = max(1, math.ceil(count / (threads * 4)))
     starts = range(0, count, step)
     ends = [min(start + step, count) for start in starts]

@@ -51,7 +51,7 @@ def choose_backend(device: torch.device) -> tuple[Backend, str]:
     """
     if device.type == "cuda" and importlib.util.find_spec("triton") is not None:
         return "triton", ""
-    if device.type == "cpu" and native_tail().library is not None:
+    if device.type == "cpu" and native_tail().functions is not None:
         return "native", native_tail().reason
     why = native_tail().reason if device.type == "cpu" else "Triton is not installed"
     return "reference", f"{why}: upsampling and softmax run in plain PyTorch, which is slower"

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <vector>
 
+#include "native_pieces.h"
+
 namespace {
 
 constexpr int64_t BLOCK = 128;  // output columns at a time: 150 classes of them, twice, stay in the second-level cache
@@ -223,31 +225,8 @@ void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes
     }
 }
 
-}  // namespace
-
-extern "C" {
-
-// Adds `draws` draws, behind `earlier` others, to the sums for output rows top..bottom-1; `factor` is 2 / T. Strides are in
-// elements, of draw, class, row and column.
-void segunc_add_draws(const void* logits, int32_t bfloat16, const int64_t* strides, int64_t draws, int64_t classes,
-                      float factor, const int32_t* above, const int32_t* below, const float* down, const int32_t* left,
-                      const int32_t* right, const float* across, int64_t top, int64_t bottom, int64_t height,
-                      int64_t width, int64_t earlier, float* probabilities, double* entropy, double* maximum,
-                      double* normaliser, float* means, double* deviations) {
-    const Planes planes{probabilities, entropy, maximum, normaliser, means, deviations, height, width};
-    if (bfloat16 != 0)
-        add(static_cast<const uint16_t*>(logits), strides, draws, classes, factor, above, below, down, left, right,
-            across, top, bottom, earlier, planes);
-    else
-        add(static_cast<const float*>(logits), strides, draws, classes, factor, above, below, down, left, right, across,
-            top, bottom, earlier, planes);
-}
-
-// Maps of pixels first..last-1 from the sums over draws: class, and the two entropies times `scale`, in float64: epistemic
-// is a small difference of them.
-void segunc_finish(const float* probabilities, const double* entropy, int64_t classes, int64_t pixels, int64_t draws,
-                   double scale, int64_t first, int64_t last, uint8_t* prediction, double* total,
-                   double* expected) {
+void finish(const float* probabilities, const double* entropy, int64_t classes, int64_t pixels, int64_t draws, double scale,
+            int64_t first, int64_t last, uint8_t* prediction, double* total, double* expected) {
     const double share = 1.0 / static_cast<double>(draws);
     for (int64_t from = first; from < last; from += BLOCK) {
         const int64_t width = std::min(BLOCK, last - from);
@@ -276,5 +255,37 @@ void segunc_finish(const float* probabilities, const double* entropy, int64_t cl
             expected[from + x] = entropy[from + x] * (scale * share);
         }
     }
+}
+
+}  // namespace
+
+extern "C" {
+
+// Adds `draws` draws, behind `earlier` others, to the sums for output rows top..bottom-1, in pieces; `factor` is 2 / T.
+// Strides are in elements, of draw, class, row and column.
+void segunc_add_draws(const void* logits, int32_t bfloat16, const int64_t* strides, int64_t draws, int64_t classes,
+                      float factor, const int32_t* above, const int32_t* below, const float* down, const int32_t* left,
+                      const int32_t* right, const float* across, int64_t height, int64_t width, int64_t earlier,
+                      float* probabilities, double* entropy, double* maximum, double* normaliser, float* means,
+                      double* deviations, int64_t top, int64_t bottom, int64_t pieces, int32_t threads) {
+    const Planes planes{probabilities, entropy, maximum, normaliser, means, deviations, height, width};
+    in_pieces(top, bottom, pieces, threads, [&](int64_t first, int64_t last) {
+        if (bfloat16 != 0)
+            add(static_cast<const uint16_t*>(logits), strides, draws, classes, factor, above, below, down, left, right,
+                across, first, last, earlier, planes);
+        else
+            add(static_cast<const float*>(logits), strides, draws, classes, factor, above, below, down, left, right,
+                across, first, last, earlier, planes);
+    });
+}
+
+// Maps of pixels first..last-1 from the sums over draws, in pieces: class, and the two entropies times `scale`, in float64:
+// epistemic is a small difference of them.
+void segunc_finish(const float* probabilities, const double* entropy, int64_t classes, int64_t pixels, int64_t draws,
+                   double scale, uint8_t* prediction, double* total, double* expected, int64_t first, int64_t last,
+                   int64_t pieces, int32_t threads) {
+    in_pieces(first, last, pieces, threads, [&](int64_t from, int64_t to) {
+        finish(probabilities, entropy, classes, pixels, draws, scale, from, to, prediction, total, expected);
+    });
 }
 }

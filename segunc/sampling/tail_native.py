@@ -5,30 +5,20 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from segunc.sampling.native import compiled, in_threads
+from segunc.sampling.native import PIECES, Library, compiled
 from segunc.sampling.shortcuts import Upsampling
 from segunc.uncertainty import per_ln
 
 SOURCE = Path(__file__).with_name("tail_native.cpp")
 
 
-@dataclass(frozen=True)
-class NativeTail:
-    """The compiled functions.
-
-    Attributes:
-        library: None where they could not be built.
-        reason: why there is no library, or what a user should know of it.
-    """
-
-    library: ctypes.CDLL | None
-    reason: str = ""
+class NativeTail(Library):
+    """The compiled functions."""
 
     def add_draws(
         self,
@@ -51,7 +41,6 @@ class NativeTail:
             temperature: T, by which logits are divided before the softmax.
             earlier: how many draws the sums hold already.
         """
-        assert self.library is not None
         if logits.dtype not in (torch.float32, torch.bfloat16):
             logits = logits.float()
         draws, classes = logits.shape[:2]
@@ -62,24 +51,18 @@ class NativeTail:
         lines = [line.data_ptr() for line in taps]
         sums = (probabilities, entropy, *(planes or [None] * 4))
         targets = [None if values is None else values.data_ptr() for values in sums]
-        add = self.library.segunc_add_draws
-
-        def add_rows(first: int, last: int) -> None:
-            add(
-                *source,
-                draws,
-                classes,
-                2.0 / temperature,
-                *lines,
-                first,
-                last,
-                height,
-                width,
-                earlier,
-                *targets,
-            )
-
-        in_threads(add_rows, height)
+        arguments = (
+            *source,
+            draws,
+            classes,
+            2.0 / temperature,
+            *lines,
+            height,
+            width,
+            earlier,
+            *targets,
+        )
+        self.call("segunc_add_draws", arguments, height)
 
     def finish(
         self, probabilities: Tensor, entropy: Tensor, draws: int
@@ -87,7 +70,6 @@ class NativeTail:
         """Return prediction (uint8), total and expected entropy (float64, shares of ln C), each
         ``[H, W]``, from the sums.
         """
-        assert self.library is not None
         classes, height, width = probabilities.shape
         prediction = torch.empty(height, width, dtype=torch.uint8)
         total = torch.empty_like(entropy)
@@ -95,12 +77,7 @@ class NativeTail:
         targets = [tensor.data_ptr() for tensor in (prediction, total, expected)]
         sums = (probabilities.data_ptr(), entropy.data_ptr())
         sizes = (classes, height * width, draws, per_ln(classes))
-        finish = self.library.segunc_finish
-
-        def finish_rows(first: int, last: int) -> None:
-            finish(*sums, *sizes, first * width, last * width, *targets)
-
-        in_threads(finish_rows, height)
+        self.call("segunc_finish", (*sums, *sizes, *targets), height * width)
         return prediction, total, expected
 
 
@@ -113,11 +90,11 @@ def native_tail() -> NativeTail:
     return NativeTail(library.functions, library.reason)
 
 
-def _declare(library: ctypes.CDLL) -> None:
-    """Say which arguments the functions take."""
+def _declare(functions: ctypes.CDLL) -> None:
+    """Say which arguments the functions take, before the last four (:meth:`Library.call`)."""
     pointer = ctypes.c_void_p
     number = ctypes.c_int64
-    library.segunc_add_draws.argtypes = [
+    functions.segunc_add_draws.argtypes = [
         pointer,  # logits, whether they are bfloat16, and their strides
         ctypes.c_int32,
         pointer,
@@ -125,19 +102,19 @@ def _declare(library: ctypes.CDLL) -> None:
         number,
         ctypes.c_float,  # factor of the half logits
         *[pointer] * 6,  # lines
-        *[number] * 5,  # first and last row, height, width, earlier draws
+        *[number] * 3,  # height, width, earlier draws
         *[pointer] * 6,  # sums
+        *PIECES,
     ]
-    library.segunc_finish.argtypes = [
+    functions.segunc_finish.argtypes = [
         pointer,  # sums
         pointer,
         number,  # classes, pixels and draws
         number,
         number,
         ctypes.c_double,  # 1 / ln C
-        number,  # first and last pixel
-        number,
         pointer,  # prediction, total and expected entropy
         pointer,
         pointer,
+        *PIECES,
     ]

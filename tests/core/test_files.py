@@ -296,7 +296,7 @@ ALLOWED = {
     "verbs/init.py (resources.files('segunc.verbs') / name).read_text": OWN,
     "networks/weights.py torch.load": FROM_BYTES,
     "sampling/native.py Path('/proc/cpuinfo').read_text": "the kernel's",
-    "sampling/native.py source.read_text": OWN,
+    "sampling/native.py path.read_text": OWN,
 }
 
 

@@ -12,10 +12,13 @@ from segunc.sampling import Sampler, deferred
 from segunc.sampling.deferred import DeferredAffines, WaitingAffine, native_affine
 from segunc.sampling.engine import Engine
 from segunc.sampling.layouts import ArrangedWeights, ChannelsLast
+from segunc.sampling.native import Library
 from tests.affine.networks import randomise
 from tests.sampling.plain import posterior_of
 
-pytestmark = pytest.mark.skipif(native_affine() is None, reason="no C++ compiler was found")
+pytestmark = pytest.mark.skipif(
+    native_affine().functions is None, reason="no C++ compiler was found"
+)
 
 Following = Callable[[Tensor, Tensor], Tensor]
 FOLLOWING: dict[str, tuple[Following, list[bool]]] = {
@@ -229,7 +232,7 @@ def test_nothing_waits_where_code_runs_that_is_not_seen(clamps: list[bool]) -> N
 def test_without_a_compiler_torch_computes(
     monkeypatch: pytest.MonkeyPatch, clamps: list[bool]
 ) -> None:
-    monkeypatch.setattr(deferred, "native_affine", lambda: None)
+    monkeypatch.setattr(deferred, "native_affine", lambda: Library(None))
     found, expected = maps_of(Residual(), "float32", 4)
     assert clamps == []
     assert torch.equal(found.scores["epistemic"], expected.scores["epistemic"])

@@ -408,7 +408,7 @@ def test_maps_of_another_process(other: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}"
+    native_tail().functions is None, reason=f"no compiled tail: {native_tail().reason}"
 )
 def test_maps_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = Sampler(*model(0.3), draws=6)(IMAGES)

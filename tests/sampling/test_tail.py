@@ -33,7 +33,7 @@ from segunc.uncertainty import Calibrator
 
 CPU = torch.device("cpu")
 native = pytest.mark.skipif(
-    native_tail().library is None, reason=f"no compiled tail: {native_tail().reason}"
+    native_tail().functions is None, reason=f"no compiled tail: {native_tail().reason}"
 )
 BACKENDS = ["reference", pytest.param("native", marks=native)]
 CASES = {
@@ -351,7 +351,7 @@ def test_entropy_near_zero_keeps_its_order() -> None:
 def test_without_a_compiler_the_reference_runs_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nonexistent/c++")
     broken = native_tail.__wrapped__()
-    assert broken.library is None
+    assert broken.functions is None
     assert "/nonexistent/c++" in broken.reason
     monkeypatch.setattr("segunc.sampling.tail.native_tail", lambda: broken)
     backend, why = choose_backend(CPU)
