@@ -8,33 +8,17 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
+#include "native_numbers.h"
 #include "native_pieces.h"
 
 namespace {
-
-inline float from_bits(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-inline uint32_t to_bits(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-inline float widen(float value) { return value; }
-
-inline float widen(uint16_t value) { return from_bits(static_cast<uint32_t>(value) << 16); }  // bfloat16
 
 inline void narrow(float value, float& target) { target = value; }
 
 // To the nearest bfloat16, and to the even one of two that are as near. The sum of a NaN's bits would overflow.
 inline void narrow(float value, uint16_t& target) {
-    const uint32_t bits = to_bits(value);
+    const uint32_t bits = static_cast<uint32_t>(to_bits(value));
     const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
     target = value != value ? static_cast<uint16_t>(0x7FC0) : static_cast<uint16_t>(rounded);
 }

@@ -14,23 +14,12 @@
 #include <cstring>
 #include <vector>
 
+#include "native_numbers.h"
 #include "native_pieces.h"
 
 namespace {
 
 constexpr int64_t BLOCK = 128;  // output columns at a time: 150 classes of them, twice, stay in the second-level cache
-
-inline float from_bits(int32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-inline int32_t to_bits(float value) {
-    int32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
 
 constexpr float LOWEST = -87.3365f;  // ln of the smallest normal float; exp of what lies lower counts as 0
 
@@ -74,17 +63,6 @@ inline double logarithm(double x) {
     return static_cast<double>(static_cast<int32_t>(exponent)) * 0.69314718055994531 + 2.0 * s * p;
 }
 
-template <typename T>
-inline float widen(T value);
-template <>
-inline float widen(float value) {
-    return value;
-}
-template <>
-inline float widen(uint16_t value) {  // bfloat16
-    return from_bits(static_cast<int32_t>(value) << 16);
-}
-
 // Half the logits in `count` columns of a row of all classes, as float32 planes: out[c][x], `pitch` apart.
 template <typename T>
 void read_row(const T* row, const int64_t* strides, int64_t classes, int64_t count, float* out, int64_t pitch) {
@@ -93,9 +71,9 @@ void read_row(const T* row, const int64_t* strides, int64_t classes, int64_t cou
         const T* source = row + c * strides[0];
         float* target = out + c * pitch;
         if (strides[1] == 1)
-            for (int64_t x = 0; x < count; ++x) target[x] = widen<T>(source[x]) * 0.5f;
+            for (int64_t x = 0; x < count; ++x) target[x] = widen(source[x]) * 0.5f;
         else
-            for (int64_t x = 0; x < count; ++x) target[x] = widen<T>(source[x * strides[1]]) * 0.5f;
+            for (int64_t x = 0; x < count; ++x) target[x] = widen(source[x * strides[1]]) * 0.5f;
     }
 }
 

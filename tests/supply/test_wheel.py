@@ -92,6 +92,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(built: tuple[Path,
     assert {
         "segunc/py.typed",
         "segunc/sampling/affine_native.cpp",
+        "segunc/sampling/native_numbers.h",
         "segunc/sampling/native_pieces.h",
         "segunc/sampling/tail_native.cpp",
         "segunc/verbs/demo_train.yaml",
