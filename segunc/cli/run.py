@@ -174,23 +174,25 @@ def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterable[str]:
     return ()
 
 
-CALIBRATIONS = ("temperature", "anomaly", "class-sets")
-"""Methods after which a model is evaluated."""
-
-
 def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     """Return the command that comes after a fine-tuning.
 
-    Features need the anomaly score that is made of them. A model is calibrated by a temperature,
-    and a calibrated model is evaluated. Without data, only maps can be made.
+    Features need the anomaly score that is made of them; another temperature has removed it. A
+    model is calibrated by a temperature, and a calibrated model is evaluated. Without data, only
+    maps can be made.
     """
+    from segunc.baselines.anomaly import ScoreSum
+    from segunc.baselines.features import FeatureBank
     from segunc.training.config import recorded_data
+    from segunc.verbs.init_update import CALIBRATIONS
 
     has_data = recorded_data(model) is not None
     data_words = _data_words(options.settings)
     in_place = ["--base", str(model), "--out", str(model)]
     config = [] if options.config is None else ["--config", str(options.config)]
-    if options.method == "features":
+    has_features = (model / FeatureBank.file).exists()
+    lacks_anomaly = has_features and not (model / ScoreSum.file).exists()
+    if options.method == "features" or (options.method == "temperature" and lacks_anomaly):
         words = [*config, "--method", "anomaly", *in_place, *data_words]
         if not has_data:
             words += ["--anomaly.images", "IMAGES"]

@@ -122,7 +122,7 @@ def steps_with(added: Mapping[str, int]) -> str:
         steps.append("train again, with the options that you gave before (history.json has them)")
     if added.get("train") or added.get("val"):
         steps.append("fit temperature, anomaly and class sets again")
-        steps.append("find thresholds again")
+        steps.append("predict the calibration frames and find thresholds again")
     steps.append("evaluate again")
     return ", then ".join(steps)
 

@@ -265,9 +265,32 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
         unit=unit,
         note_on_unit=note,
         preparation=preparation,
-        notes=sources.notes,
+        notes=(*sources.notes, *_note_on_missing_maps(sources, names, options)),
         chosen=_chosen_words(reader, sources),
     )
+
+
+def _note_on_missing_maps(
+    sources: LabelSources, names: Sequence[str], options: ThresholdOptions
+) -> list[str]:
+    """Return a note on labelled frames of a split that have no maps, unless the user chose frames:
+    the split may have grown since the maps were made.
+
+    Args:
+        sources: of the labels.
+        names: of the labelled frames that have maps.
+        options: of the verb.
+    """
+    if options.frames is not None:
+        return []
+    given = [sources.anomaly_labels, sources.labels]
+    count = max((len(files) for files in given if isinstance(files, Mapping)), default=0)
+    if count <= len(names):
+        return []
+    return [
+        f"{count - len(names)} of the {count} labelled frames of the split {sources.split} have no "
+        f"maps in {options.maps}, so the threshold does not rest on them"
+    ]
 
 
 def _chosen_words(reader: MapsReader, sources: LabelSources) -> str:

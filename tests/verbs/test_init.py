@@ -29,11 +29,11 @@ from segunc.data.labels import label_map, read_label_map
 from segunc.data.module import DataConfig, SegmentationDataModule
 from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
-from segunc.maps.labelled import open_maps
+from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import FORMAT as MAPS_FORMAT
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
-from segunc.options import FinetuneOptions, ReportOptions
+from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions
 from segunc.reporting.facts import KIND as REPORT_KIND
 from segunc.training.config import (
     TrainConfig,
@@ -46,6 +46,7 @@ from segunc.verbs.evaluate import chosen_words, label_sources
 from segunc.verbs.init import InitResult
 from segunc.verbs.init_update import step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
+from segunc.verbs.threshold import _note_on_missing_maps
 from segunc.verbs.training import _note_changed_list, _note_other_data
 from tests.verbs.processes import FAST, refuse, succeed
 
@@ -691,6 +692,29 @@ def test_a_fine_tuning_names_the_command_that_comes_next(
     assert build_parser().parse_known_args(words)[0].verb == words[0]
 
 
+def test_a_temperature_that_removed_the_anomaly_score_is_followed_by_its_fit(
+    tmp_path: Path,
+) -> None:
+    record_data(tmp_path, {"dataset": "toy", "root": "."})
+    options = FinetuneOptions(base="base", out=tmp_path, method="temperature")
+    (tmp_path / "features.json").touch()
+    assert "--method anomaly" in _step_after_finetune(tmp_path, options)
+    (tmp_path / "anomaly.json").touch()
+    assert _step_after_finetune(tmp_path, options).startswith("segunc evaluate")
+
+
+def test_labelled_frames_without_maps_are_noted() -> None:
+    files = {f"f{number}": Path(f"{number}.png") for number in range(5)}
+    sources = LabelSources(labels=files, split="val")
+    options = ThresholdOptions(maps="maps", control="errors-kept", level=0.2, out="t.json")
+    (note,) = _note_on_missing_maps(sources, ["f0", "f1"], options)
+    assert note.startswith("3 of the 5 labelled frames of the split val have no maps in maps")
+    assert _note_on_missing_maps(sources, list(files), options) == []
+    assert _note_on_missing_maps(sources, ["f0"], replace(options, frames="f0")) == []
+    in_a_folder = LabelSources(labels=Path("labels"))
+    assert _note_on_missing_maps(in_a_folder, ["f0"], options) == []
+
+
 def test_a_fine_tuning_without_data_is_followed_by_maps(tmp_path: Path) -> None:
     options = FinetuneOptions(base="base", out=tmp_path)
     command = _step_after_finetune(tmp_path, options)
@@ -1113,7 +1137,8 @@ def test_an_update_prints_the_options_of_the_last_training(
         ("test", "evaluate again"),
         (
             "val",
-            "fit temperature, anomaly and class sets again, then find thresholds again, "
+            "fit temperature, anomaly and class sets again, "
+            "then predict the calibration frames and find thresholds again, "
             "then evaluate again",
         ),
     ],
@@ -1125,7 +1150,7 @@ def test_new_frames_say_what_is_done_again(split: str, steps: str) -> None:
 def test_new_training_frames_need_a_training_with_its_options() -> None:
     steps = steps_with(Counter(train=1))
     assert steps.startswith("train again, with the options that you gave before")
-    assert steps.endswith("find thresholds again, then evaluate again")
+    assert steps.endswith("and find thresholds again, then evaluate again")
 
 
 def new_frames(split: str) -> None:
@@ -1166,7 +1191,7 @@ def test_new_validation_frames_are_followed_by_the_fits_that_are_recorded() -> N
     temperature = "--config my.yaml --method temperature --base runs/abnn --out runs/abnn"
     assert result.then == f"segunc finetune {temperature}"
     assert any("runs/abnn, the newest model in runs" in note for note in result.notes)
-    assert any("then find thresholds again" in note for note in result.notes)
+    assert any("find thresholds again" in note for note in result.notes)
     assert not any("next training" in note for note in result.notes)
     for method in ("anomaly", "temperature", "features", "class-sets"):
         record_command(Path("runs/abnn"), FIT.format(method), Path("runs/abnn"))
