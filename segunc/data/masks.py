@@ -73,13 +73,24 @@ ROAD_ANOMALY = AnomalyEncoding("road-anomaly", frozenset({0}), frozenset({2}))
 """Road Anomaly (Lis et al., ICCV 2019): 2 is the anomaly."""
 
 
-def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
+HINT_NO_ANOMALY = f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks"
+"""What to do with masks of which none holds an anomaly."""
+
+
+def check_masks(
+    files: Iterable[Path], encoding: AnomalyEncoding, *, hint: str | None = HINT_NO_ANOMALY
+) -> None:
     """Check a set of masks whose value 255 is ignored.
 
     Many tools write 255 for the anomaly, and then every anomaly would be left out. Where some masks
     hold 0 and 1 and others 0 and 255, a :class:`NoteWarning` says so. A mask that holds another
     value, or both 1 and 255, settles the question. A mask that cannot be read is passed over:
     whoever reads its frame says what is wrong.
+
+    Args:
+        files: the masks.
+        encoding: what their values mean.
+        hint: of the error; None takes masks of which none holds an anomaly.
 
     Raises:
         InputError: all masks together hold only 0 and 255.
@@ -105,9 +116,9 @@ def check_masks(files: Iterable[Path], encoding: AnomalyEncoding) -> None:
             stacklevel=2,
         )
     all_values = frozenset[int]().union(*values_of.values())
-    if all_values == {0, IGNORE}:
+    if all_values == {0, IGNORE} and hint is not None:
         raise InputError(
             "the anomaly masks hold only 0 and 255, and 255 is ignored, so nothing is an anomaly; "
             f"the last mask is {file}",
-            hint=f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, else give no masks",
+            hint=hint,
         )

@@ -20,7 +20,7 @@ from segunc.data.image_files import list_images
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.data.layouts import Layout, find_labels, possible_labels
-from segunc.data.masks import BINARY, AnomalyEncoding, check_masks
+from segunc.data.masks import BINARY, HINT_NO_ANOMALY, AnomalyEncoding, check_masks
 from segunc.frames.image_source import stamp_of
 from segunc.frames.listing import VIDEO_SUFFIXES
 from segunc.frames.recordings import open_recording, recording_hash
@@ -258,6 +258,8 @@ class LabelSources:
     """The data set whose labels they are; empty for labels in folders."""
     split: str = ""
     """Its split; empty for labels in folders."""
+    hint_no_anomaly: str | None = HINT_NO_ANOMALY
+    """What to do where no mask holds an anomaly; None takes such masks."""
 
     def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
         """Find the labels of frames of maps.
@@ -281,7 +283,7 @@ class LabelSources:
         if self.label_map is not None:
             check_classes(reader, self.label_map)
             check_label_files(class_files.values(), self.label_map)
-        check_masks(anomaly_files.values(), self.anomaly_encoding)
+        check_masks(anomaly_files.values(), self.anomaly_encoding, hint=self.hint_no_anomaly)
         return ReviewLabels(
             anomaly_files=anomaly_files,
             class_files=class_files,

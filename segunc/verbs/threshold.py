@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from segunc.core.results import VerbResult
 from segunc.core.urls import local_folder
 from segunc.core.version import full_version, now
 from segunc.data.labels import IGNORE
+from segunc.data.masks import WHITE_ANOMALIES
 from segunc.decisions.guarantee import (
+    FALLING,
     MAX_ALARMS,
     RISKS,
     GuaranteedThreshold,
@@ -62,6 +64,8 @@ anything."""
 LEAST_OF_LEVEL = 0.01
 """Share of the level of flagged-pixels below which a threshold is said to flag next to nothing."""
 # Controls that cost little to count beside the one that is asked for.
+IGNORED_255 = "folder"
+"""The data set of masks in which 255 marks ignored pixels."""
 PRICED_CONTROLS = ("missed-pixels", "missed-objects", "flagged-pixels", "errors-kept")
 _LARGEST_FLOAT_KEY = 0xFBFF  # of the largest finite float16
 _MAX_EDGES = 1 << 17
@@ -243,7 +247,7 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
     reader = open_maps(local_folder(options.maps))
     score = choose_scores(reader, [options.score or first_shown(reader.scores)])[0]
     asked_frames = matching(reader.frames, options.frames)
-    sources = label_sources(options)
+    sources = _sources(options)
     labels = sources.find(reader, asked_frames)
     names = labels.labelled(asked_frames)
     seconds = frame_times(reader.frames, reader.records, reader.manifest, options.fps)
@@ -268,6 +272,22 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
         notes=(*sources.notes, *_note_on_missing_maps(sources, names, options)),
         chosen=_chosen_words(reader, sources),
     )
+
+
+def _sources(options: ThresholdOptions) -> LabelSources:
+    """Return the labels. Risks of normal pixels need no anomaly, so masks of normal and of ignored
+    pixels are taken if the user says that they are that.
+    """
+    sources = label_sources(options)
+    if not {options.control, *options.also} <= set(FALLING):
+        return sources
+    if options.dataset == IGNORED_255:
+        return replace(sources, hint_no_anomaly=None)
+    hint = (
+        f"--dataset {WHITE_ANOMALIES} if 255 marks the anomalies, --dataset {IGNORED_255} if it "
+        "marks ignored pixels"
+    )
+    return replace(sources, hint_no_anomaly=hint)
 
 
 def _note_on_missing_maps(

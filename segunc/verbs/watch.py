@@ -167,6 +167,15 @@ def watch(options: WatchOptions) -> WatchResult:
     return WatchResult(watched, out=None if options.out is None else Path(options.out))
 
 
+REPEATS = 3
+"""Frames in a row with the time of the frame before, from which on a stream's clock counts as one
+that stands still."""
+STANDS_STILL = (
+    "the stream gives all frames the same time, so their time is now that of their arrival; times "
+    "of alarms and the monitor rest on it"
+)
+
+
 class _RunningClock:
     """Seconds since the first watch began: by the stream's clock, which is set by the clock of this
     machine whenever a stream begins. They never decrease.
@@ -183,10 +192,18 @@ class _RunningClock:
         self._first: tuple[float, float] | None = None  # time and moment of arrival
         self._start: tuple[float, float] | None = None  # time and stamp of a stream's first frame
         self._last_stamp = 0.0
+        self._previous: float | None = None  # stamp of the frame before
+        self._repeats = 0  # frames in a row with the stamp of the frame before
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the stream gives frame after frame the same time."""
+        return self._repeats >= REPEATS
 
     def restart(self) -> None:
         """Note that a stream begins: its clock has nothing to do with that of before."""
         self._start = None
+        self._previous = None
 
     def time_of(self, arrival: Arrival) -> float:
         """Return the time of the next frame."""
@@ -196,7 +213,10 @@ class _RunningClock:
         first, moment_of_first = self._first
         time = first + arrival.arrived - moment_of_first
         stamp = arrival.stamp
-        if stamp is None:
+        is_repeated = stamp is not None and stamp == self._previous
+        self._repeats = self._repeats + 1 if is_repeated else 0
+        self._previous = stamp
+        if stamp is None or self.stands_still:
             self._start = None
         else:
             if self._start is None or stamp < self._last_stamp:
@@ -297,6 +317,7 @@ class _Watch:
         self._stalled = False
         self._told_notes = 0
         self._told_clock = False
+        self._told_stillness = False
         self._begun = False
 
     def _prepare_state(self, earlier: EarlierWatch) -> None:
@@ -615,6 +636,9 @@ class _Watch:
             self._lose("size")
             return
         running = self._clock.time_of(arrival)
+        if self._clock.stands_still and not self._told_stillness:
+            self._told_stillness = True
+            yield self._emit({"kind": "note", "text": STANDS_STILL})
         name = f"{frame.number:06d}"
         made = self._maps_of(Frame(name, frame.number, image, time=running))
         if arrival.name and arrival.stamp is not None:

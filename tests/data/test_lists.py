@@ -86,6 +86,7 @@ def test_masks_whose_anomalies_are_255_beside_masks_of_0_and_1_are_noted(tmp_pat
 def test_masks_of_frames_without_an_anomaly_may_hold_0_and_255(tmp_path: Path) -> None:
     """As in Fishyscapes, whose other masks hold 0, 1 and 255."""
     check_masks(masks(tmp_path, (0, 255), (0, 1), (0, 1, 255)), BINARY)
+    check_masks(masks(tmp_path, (0, 255), (0,)), BINARY, hint=None)
 
 
 def test_a_label_beside_its_photograph_is_no_frame(tmp_path: Path) -> None:

@@ -42,11 +42,11 @@ from segunc.training.config import (
     record_command,
     record_data,
 )
+from segunc.verbs import threshold as threshold_module
 from segunc.verbs.evaluate import chosen_words, label_sources
 from segunc.verbs.init import InitResult
 from segunc.verbs.init_update import step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
-from segunc.verbs.threshold import _note_on_missing_maps
 from segunc.verbs.training import _note_changed_list, _note_other_data
 from tests.verbs.processes import FAST, refuse, succeed
 
@@ -707,12 +707,33 @@ def test_labelled_frames_without_maps_are_noted() -> None:
     files = {f"f{number}": Path(f"{number}.png") for number in range(5)}
     sources = LabelSources(labels=files, split="val")
     options = ThresholdOptions(maps="maps", control="errors-kept", level=0.2, out="t.json")
-    (note,) = _note_on_missing_maps(sources, ["f0", "f1"], options)
+    (note,) = threshold_module._note_on_missing_maps(sources, ["f0", "f1"], options)
     assert note.startswith("3 of the 5 labelled frames of the split val have no maps in maps")
-    assert _note_on_missing_maps(sources, list(files), options) == []
-    assert _note_on_missing_maps(sources, ["f0"], replace(options, frames="f0")) == []
+    assert threshold_module._note_on_missing_maps(sources, list(files), options) == []
+    assert (
+        threshold_module._note_on_missing_maps(sources, ["f0"], replace(options, frames="f0")) == []
+    )
     in_a_folder = LabelSources(labels=Path("labels"))
-    assert _note_on_missing_maps(in_a_folder, ["f0"], options) == []
+    assert threshold_module._note_on_missing_maps(in_a_folder, ["f0"], options) == []
+
+
+@pytest.mark.parametrize(
+    ("control", "dataset", "hint"),
+    [
+        ("flagged-pixels", None, "--dataset folder if it marks ignored pixels"),
+        ("flagged-pixels", "folder", None),
+        ("false-alarms", "folder", None),
+        ("missed-pixels", "folder", "else give no masks"),
+    ],
+)
+def test_masks_of_normal_and_ignored_pixels_are_enough_for_risks_of_normal_pixels(
+    control: Any, dataset: str | None, hint: str | None
+) -> None:
+    options = ThresholdOptions(
+        maps="maps", control=control, level=0.2, out="t", anomaly_labels="masks", dataset=dataset
+    )
+    found = threshold_module._sources(options).hint_no_anomaly
+    assert (found is None) if hint is None else (found is not None and hint in found)
 
 
 def test_a_fine_tuning_without_data_is_followed_by_maps(tmp_path: Path) -> None:

@@ -939,6 +939,16 @@ def test_time_does_not_run_ahead_of_the_clock_where_streams_come_in_bursts() -> 
     assert times[-1] == 22.0
 
 
+def test_a_clock_that_stands_still_gives_way_to_the_times_of_arrival() -> None:
+    clock = watch_module._RunningClock(None, None)
+    times = [clock.time_of(arrival(7.0, 0.5 * number)) for number in range(6)]
+    assert times == [0.0, 0.0, 0.0, 1.5, 2.0, 2.5]
+    assert clock.stands_still
+    assert clock.time_of(arrival(8.0, 3.0)) == 3.0  # it moves again
+    assert not clock.stands_still
+    assert clock.time_of(arrival(8.5, 3.1)) == 3.5
+
+
 def test_time_of_a_watch_that_goes_on_counts_from_the_first_frame_of_all() -> None:
     clock = watch_module._RunningClock(28.0, 1000.0)
     assert clock.time_of(arrival(0.0, 5.0, wall=1060.0)) == 60.0
