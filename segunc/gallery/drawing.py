@@ -193,6 +193,10 @@ def _outline(
     return outlines
 
 
+MOST = 0.5
+"""Share of a picture that is flagged from which on what is not flagged is outlined."""
+
+
 def draw_outline(
     picture: Image, mask: Mask, strokes: Strokes, *, dashed_holes: bool = False
 ) -> None:
@@ -206,7 +210,10 @@ def draw_outline(
     """
     thickness = outline_thickness(picture.shape[1])
     drawn = resize_nearest(mask, *picture.shape[1::-1]).astype(np.uint8)
-    regions, holes = _contours(drawn)
+    # The eye takes the smaller area for the thing that is outlined, also at the border of a
+    # picture. So where most is flagged, all that is not counts as a hole.
+    covers = dashed_holes and drawn.mean() > MOST
+    regions, holes = _contours(drawn, covers=covers)
     if not dashed_holes:
         regions += holes
         holes = []
@@ -220,14 +227,27 @@ def draw_outline(
         cv2.polylines(picture, dashes, False, colour, wide * thickness, cv2.LINE_AA)
 
 
-def _contours(mask: npt.NDArray[np.uint8]) -> tuple[list[Points], list[Points]]:
-    """Return the outer contours of the regions of a mask ``[H, W]``, and those of their holes."""
-    contours, levels_of = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+def _contours(
+    mask: npt.NDArray[np.uint8], *, covers: bool = False
+) -> tuple[list[Points], list[Points]]:
+    """Return the outer contours of the regions of a mask ``[H, W]``, and those of their holes.
+
+    Args:
+        mask: 0 and 1.
+        covers: whether the mask goes on around the picture, so that a part that is 0 at its border
+            is a hole.
+    """
+    around = cv2.copyMakeBorder(mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=int(covers))
+    contours, levels_of = cv2.findContours(
+        around, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE, offset=(-1, -1)
+    )
     regions: list[Points] = []
     holes: list[Points] = []
     for place, points in enumerate(contours):
         is_hole = levels_of[0][place][3] >= 0  # it has a contour around it
         (holes if is_hole else regions).append(np.asarray(points, np.int32))
+    if covers:  # the region around the picture ends outside of it
+        regions = [points for points in regions if points.min() >= 0]
     return regions, holes
 
 

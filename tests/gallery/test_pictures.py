@@ -521,6 +521,22 @@ def test_the_line_around_a_hole_in_what_is_flagged_is_dashed(texts: dict[str, An
     assert "Dashed: a hole, not flagged" in texts
 
 
+@pytest.mark.parametrize("is_most_flagged", [True, False])
+def test_what_is_not_flagged_at_the_border_is_dashed_where_most_is_flagged(
+    is_most_flagged: bool,
+) -> None:
+    photo = np.full((360, 640, 3), 90, np.uint8)
+    flagged = np.ones((360, 640), bool)
+    flagged[:120, 200:400] = False  # the sky
+    values = np.where(flagged == is_most_flagged, 0.9, 0).astype(np.float32)
+    picture = draw_overlay(photo, values, legend(threshold=FLAGGED_AT))
+    coloured = (np.abs(picture.astype(int) - FLAGGED) < 60).all(axis=2)
+    line = coloured[117:123, 220:380].any(axis=0)
+    assert line.mean() < 0.7 if is_most_flagged else line.all()
+    border = coloured[10:350, :3].any()
+    assert not border, "no line runs around the picture"
+
+
 def test_pixels_without_a_value_are_striped(texts: dict[str, Any]) -> None:
     photo = np.full((360, 640, 3), 90, np.uint8)
     values = np.zeros((360, 640), np.float32)
