@@ -181,8 +181,7 @@ def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     model is calibrated by a temperature, and a calibrated model is evaluated. Without data, only
     maps can be made.
     """
-    from segunc.baselines.anomaly import ScoreSum
-    from segunc.baselines.features import FeatureBank
+    from segunc.posteriors.model import default_scores
     from segunc.training.config import recorded_data
     from segunc.verbs.init_update import CALIBRATIONS
 
@@ -190,8 +189,8 @@ def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     data_words = _data_words(options.settings)
     in_place = ["--base", str(model), "--out", str(model)]
     config = [] if options.config is None else ["--config", str(options.config)]
-    has_features = (model / FeatureBank.file).exists()
-    lacks_anomaly = has_features and not (model / ScoreSum.file).exists()
+    has_features = (model / "features.json").exists()
+    lacks_anomaly = has_features and "anomaly" not in default_scores(model)
     if options.method == "features" or (options.method == "temperature" and lacks_anomaly):
         words = [*config, "--method", "anomaly", *in_place, *data_words]
         if not has_data:
