@@ -253,6 +253,8 @@ def _operating_points(facts: Row) -> Iterator[Line]:
         if not achieved:
             sentences += [*not_measured(threshold), f"To measure it: {measuring(threshold)}."]
         sentences.append(threshold["condition"])
+        if threshold.get("chosen"):
+            sentences.append(f"Of the calibration: {threshold['chosen']}.")
         yield _line("Operating point", _state_of(achieved), *sentences)
 
 

@@ -238,6 +238,12 @@ def test_a_promise_stands_with_its_condition_and_its_price() -> None:
     assert "kept, with 48.0 % of the normal pixels flagged." in text
 
 
+def test_a_promise_on_frames_that_something_was_chosen_on_says_so() -> None:
+    chosen = threshold(0.05) | {"chosen": "these frames are of the split val"}
+    text = line("Operating point", thresholds=[chosen])["text"]
+    assert text.endswith("road. Of the calibration: these frames are of the split val.")
+
+
 def test_a_promise_that_was_tested_on_frames_of_another_size_says_so() -> None:
     tested = threshold(0.05)
     tested["achieved"][0]["size_note"] = "t.json was calibrated on frames of 96x64 pixels"
