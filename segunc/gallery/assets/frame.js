@@ -181,11 +181,18 @@
     parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
     const flags = check("flags", "outline what is flagged", () => toggle("flags"), "t");
     parts.flags.after(element("i", { class: "line flagged", "aria-hidden": "true" }));
+    const hole = element(
+      "p",
+      { id: "hole-line", class: "small" },
+      element("i", { class: "line flagged hole", "aria-hidden": "true" }),
+      "dashed: a hole, not flagged",
+    );
     const recorded = button("recorded", "", null, () => state.set({ threshold: null }));
     return group(
       "threshold-panel",
       "Threshold",
       flags,
+      hole,
       element("div", { class: "row" }, parts.threshold, parts.number),
       recorded,
       parts.flagged,
