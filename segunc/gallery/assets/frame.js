@@ -303,11 +303,23 @@
     });
   }
 
+  /* Take the last change back (or `again`) and go to what it was on. */
   function undo(again) {
     const change = verdicts.undo(again);
-    const index = change && table.index(change.frame);
-    if (change && state.get().view === "frame" && index !== null) go(index);
     announce(change?.words ?? (again ? "nothing to do again" : "nothing to undo"), true);
+    const index = change && table.index(change.frame);
+    if (change && state.get().view === "frame" && index !== null) goToRegion(index, change.region);
+  }
+
+  /* Go to a frame and choose a region of it (null for none): without it, the next key would judge
+     the whole frame. */
+  async function goToRegion(index, region) {
+    const isSeen = () => index === stage.shown() && index === current();
+    if (!isSeen()) {
+      go(index);
+      await showing;
+    }
+    if (isSeen()) state.set({ region: region && regions.placeOf(region) });
   }
 
   function nextLayer(by) {

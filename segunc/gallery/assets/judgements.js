@@ -278,8 +278,8 @@
     save();
   }
 
-  /* Take the last change back (or `again`); gives the frame it was on and a line that says what was
-     done, or null. */
+  /* Take the last change back (or `again`); gives the frame and the region (null for none) it was
+     on and a line that says what was done, or null. */
   function undo(again = false) {
     const change = (again ? undone : done).pop();
     if (!change) return null;
@@ -294,6 +294,7 @@
     const subject = `${entry.region ? "a region of " : ""}${entry.frame}`;
     return {
       frame: entry.frame,
+      region: entry.region,
       words: `${again ? "Done again" : "Undone"}: ${what} on ${subject}`,
     };
   }

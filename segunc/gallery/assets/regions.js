@@ -317,6 +317,13 @@
     else select((now + by + shown.length) % shown.length);
   }
 
+  /* Where the list has a region, or the one that it overlaps most; null where it has none. */
+  function placeOf(region) {
+    const listed = shown.map((item) => ({ region: item.entry?.region ?? item.region }));
+    const found = nearest(listed, region.score, region.box);
+    return found && listed.indexOf(found);
+  }
+
   /* Whether a region was there to be judged. */
   function judge(verdict) {
     const item = shown[state.get().region];
@@ -375,6 +382,7 @@
     drag,
     mark,
     select,
+    placeOf,
     pieces,
     smallestRegion,
     regionOf,
