@@ -329,10 +329,9 @@
   const revealed = (frame) => !blind() || judged(frame);
 
   /* The verdict of each reviewer on a frame: {reviewer, verdict, note, derived}, derived where only
-     its regions have verdicts. */
-  function opinions(frame) {
+     its regions have verdicts. Without `seen` they are the reviewer's own alone. */
+  function opinions(frame, seen = revealed(frame)) {
     const found = new Map();
-    const seen = revealed(frame);
     for (const entry of on(frame)) {
       if (!seen && !isOwn(entry)) continue;
       const { reviewer, region, verdict, note, time } = entry;
@@ -368,10 +367,16 @@
     return latest;
   }
 
-  function disagree(frame) {
-    const kinds = opinions(frame).map(({ verdict }) => verdict);
+  function disagree(frame, seen = revealed(frame)) {
+    const kinds = opinions(frame, seen).map(({ verdict }) => verdict);
     return new Set(kinds.filter(Boolean)).size > 1;
   }
+
+  /* On how many frames reviewers disagree whose verdicts are hidden: of all frames of the page, so
+     that no filter says which they are. */
+  const hiddenDisputes = () =>
+    segunc.data.frames.filter(({ name: frame }) => !revealed(frame) && disagree(frame, true))
+      .length;
 
   function setName(text) {
     name = cleanName(text);
@@ -430,8 +435,9 @@
     set,
     get,
     usual,
-    opinions,
-    disagree,
+    opinions: (frame) => opinions(frame),
+    disagree: (frame) => disagree(frame),
+    hiddenDisputes,
     undo,
     canUndo: () => done.length > 0,
     canRedo: () => undone.length > 0,
