@@ -598,7 +598,7 @@ def test_overlay_and_summary_name_frames_that_the_bank_of_features_seems_to_hold
 
     def notes_of(folder: Path) -> list[list[str]]:
         drawn = segunc.overlay(folder, out=tmp_path / "figures", frames=[NAMES[0]])
-        results = [drawn, segunc.summary(folder)]
+        results: list[Any] = [drawn, segunc.summary(folder)]
         return [[note for note in result.notes if "bank of" in note] for result in results]
 
     assert notes_of(maps) == [[], []]
