@@ -13,7 +13,7 @@ from segunc.gallery.condensed import STEPS
 from segunc.gallery.drawing import model_words
 from segunc.gallery.frame_files import region_threshold
 from segunc.maps import labelled
-from segunc.maps.known_frames import note_on_known_frames
+from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import GRAVEST, VERDICTS
 from segunc.scores import SCORES, scale_words, title_of
@@ -187,10 +187,9 @@ def notices(
         yield f"This page shows what was finished: {reader.unfinished}."
     if len(names) < len(reader.frames):
         yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
-    if (reader.manifest or {}).get("run", {}).get("features_sha256"):
-        known = note_on_known_frames(reader.records)
-        if known:
-            yield f"{known}."
+    known = note_on_known_maps(reader.manifest, reader.records)
+    if known:
+        yield f"{known}."
     if reader.region is not None:
         yield (
             "A mask was left out of these maps: its pixels are 0 in every map and ignored in "

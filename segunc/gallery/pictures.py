@@ -44,6 +44,7 @@ from segunc.gallery.drawing import (
 from segunc.gallery.printing import draw_page
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
+from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
@@ -182,7 +183,8 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
     source, missing = labelled.open_images(reader, images, names)
     if source is None:
         raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH")
-    written = WrittenPictures({}, [text for text in (missing, reader.unfinished) if text])
+    known = note_on_known_maps(reader.manifest, reader.records)
+    written = WrittenPictures({}, [text for text in (missing, reader.unfinished, known) if text])
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):
         try:
             if image is None:

@@ -30,6 +30,7 @@ from segunc.gallery.pictures import check_flags, choose_frames
 from segunc.gallery.review_page import run_id
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg
+from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
@@ -160,7 +161,8 @@ def write_recording(  # noqa: PLR0913  each is an option of `segunc overlay`
     times = list(frame_times(names, reader.records, reader.manifest))
     source, missing = labelled.open_images(reader, images, names)
     written = WrittenRecording(out / FILE_NAME)
-    written.notes += [text for text in (missing, reader.unfinished) if text]
+    known = note_on_known_maps(reader.manifest, reader.records)
+    written.notes += [text for text in (missing, reader.unfinished, known) if text]
     out.mkdir(parents=True, exist_ok=True)
     with replacing(written.path) as file:
         recording = library.RecordingStream("segunc", recording_id=run_id(reader))

@@ -10,6 +10,15 @@ KNOWN_BELOW = 0.1
 features holds it: one of the packaged bank had .05, and one had 0."""
 
 
+def note_on_known_maps(
+    manifest: Mapping[str, Any] | None, records: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """Return :func:`note_on_known_frames` of maps; empty where no bank of features made them."""
+    if not (manifest or {}).get("run", {}).get("features_sha256"):
+        return ""
+    return note_on_known_frames(records)
+
+
 def note_on_known_frames(records: Mapping[str, Mapping[str, Any]]) -> str:
     """Return what to know of frames that the bank of features seems to hold; empty for nothing.
 

@@ -25,6 +25,7 @@ from segunc.decisions.flags import Threshold, check_promises, ranking_score, rea
 from segunc.gallery.pictures import write_crops
 from segunc.maps.encoding import threshold_text
 from segunc.maps.folder import PREDICTION
+from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.labelled import open_maps
 from segunc.maps.manifest import Manifest, read_manifest, what_is_missing
 from segunc.maps.moments import Moment, maps_folders, usual_statistic, worst_moments
@@ -76,6 +77,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     folders = maps_folders(root)
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
     notes = _gaps(manifests)
+    notes += _known_frames(manifests)
     ranking = _choose_ranking(options, manifests, notes)
     events, regions = _follow(options, folders, notes)
 
@@ -168,6 +170,18 @@ def _gaps(manifests: Mapping[Path, Manifest]) -> list[str]:
         missing = what_is_missing(place_of(folder), manifest, finished)
         if missing:
             lines.append(f"{missing}; the list is of what is there")
+    return lines
+
+
+def _known_frames(manifests: Mapping[Path, Manifest]) -> list[str]:
+    """Return a line on each maps folder with frames that the bank of features seems to hold."""
+    lines = []
+    for folder, manifest in manifests.items():
+        note = note_on_known_maps(manifest, FrameRecords(folder, all_shards(manifest)))
+        if note and len(manifests) > 1:
+            note = f"{place_of(folder)}: {note}"
+        if note:
+            lines.append(note)
     return lines
 
 

@@ -97,6 +97,31 @@ def flagged(scene: Scene, tmp_path: Path, visit: Visit) -> Visit:
     return visit
 
 
+def test_undo_keeps_the_region_chosen(flagged: Visit) -> None:
+    page = flagged.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    for key in ("Control+z", "Control+Shift+Z"):
+        page.keyboard.press(key)
+        flagged.shown("#subject", "Judging region 1")
+    page.keyboard.press("a")
+    flagged.shown("#regions", "true")
+    assert page.evaluate("segunc.verdicts.all().every(({ region }) => region)")
+
+
+def test_undo_leads_back_to_the_region_of_another_frame(flagged: Visit) -> None:
+    page = flagged.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    page.evaluate(f"segunc.state.set({{ frame: {NAMES[5]!r}, region: null }})")
+    flagged.until(f"segunc.table.name(segunc.stage.shown()) === {NAMES[5]!r}")
+    page.keyboard.press("Control+z")
+    flagged.shown("#frame-name", NAMES[0])
+    flagged.shown("#subject", "Judging region 1")
+
+
 def test_a_region_is_judged_and_the_frame_follows(flagged: Visit) -> None:
     page = flagged.page
     page.keyboard.press("r")

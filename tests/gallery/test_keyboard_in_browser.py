@@ -142,3 +142,12 @@ def test_the_button_of_boxes_leads_keys_to_the_picture(index: Path, visit: Visit
     visit.page.keyboard.type("Ana")
     visit.page.keyboard.press("Enter")
     visit.shown("#regions", "drawn · part of a missed object")
+
+
+def test_the_sheet_says_what_a_large_region_and_a_part_of_a_miss_are(
+    full_page: Path, visit: Visit
+) -> None:
+    page = visit.open(full_page)
+    page.keyboard.press("?")
+    visit.shown("#help", "a region that covers an object is true, however large it is")
+    visit.shown("#help", "on a flagged region: it covers only a part of an object")

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
+import segunc
 from segunc.colours import DisplayRange, colour_table, colourise, display_range, levels
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.images import read_image
@@ -585,3 +586,23 @@ def test_outlines_of_a_crop_go_on_beyond_its_view() -> None:
     _, below = window.place(195, 60)
     assert is_line[above - 2 : above + 3].any(axis=0).mean() > 0.9
     assert not is_line[above + 10 : below - 10, :6].any()
+
+
+def test_overlay_and_summary_name_frames_that_the_bank_of_features_seems_to_hold(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = {"features_sha256": "0" * 64}
+    scores = ("entropy", "anomaly")
+    maps = write_maps(scene.images, tmp_path / "m", scores=scores, recorded=recorded)
+    without_bank = write_maps(scene.images, tmp_path / "n", scores=scores)
+
+    def notes_of(folder: Path) -> list[list[str]]:
+        drawn = segunc.overlay(folder, out=tmp_path / "figures", frames=[NAMES[0]])
+        results: list[Any] = [drawn, segunc.summary(folder)]
+        return [[note for note in result.notes if "bank of" in note] for result in results]
+
+    assert notes_of(maps) == [[], []]
+    monkeypatch.setattr("segunc.maps.known_frames.KNOWN_BELOW", 100.0)
+    for (note,) in notes_of(maps):
+        assert note.startswith("6 of 6 frames have no pixel of anomaly from 100.0 on, first a dark")
+    assert notes_of(without_bank) == [[], []]

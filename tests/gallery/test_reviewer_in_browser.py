@@ -476,6 +476,23 @@ def test_a_filter_that_hidden_verdicts_leave_empty_says_why(disputed: Path, visi
     visit.shown("#count", "1 of 6 frames")
 
 
+def test_the_count_says_how_many_disputed_frames_are_hidden(disputed: Path, visit: Visit) -> None:
+    page = visit.open(disputed)
+    page.select_option("#filter-verdict", "disagree")
+    assert "hidden" not in page.inner_text("#count")
+    name_reviewer(visit, "Ana")
+    visit.shown("#count", "0 of 6 frames, 1 more is hidden until you judge the frame as a whole")
+    page.fill("#search", NAMES[1])  # a filter does not say which frame it is
+    visit.shown("#count", "1 more is hidden")
+    page.select_option("#filter-verdict", "all")
+    visit.until("!document.getElementById('count').textContent.includes('hidden')")
+    visit.open_frame(disputed, FRAME, "&verdict=disagree")
+    page.keyboard.press("s")
+    page.keyboard.press("g")
+    visit.shown("#count", "1 of 6 frames")
+    assert "hidden" not in page.inner_text("#count")
+
+
 def test_an_import_that_ends_blind_judging_says_so(
     index: Path, scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:

@@ -16,7 +16,7 @@ from segunc.gallery.review_page import write_review
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from tests.support.visits import Visit
+from tests.support.visits import Visit, name_reviewer
 
 THRESHOLD = 0.37
 SHAPE = (90, 120)
@@ -91,6 +91,41 @@ def test_a_large_frame_lists_what_the_alarms_list(tmp_path: Path, visit: Visit) 
     visit.open_frame(index, "frame")
     visit.until("segunc.regions.shown().length > 0")
     assert page.locator("#regions li").count() == 2
+
+
+@pytest.mark.parametrize("view", ["alarms", "frame"])
+def test_a_region_of_a_smaller_map_is_exported_as_it_is_shown(
+    tmp_path: Path, visit: Visit, view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segunc.gallery.review_page.LONGEST_SIDE", SHAPE[1] // 2)
+    rows, columns = np.mgrid[: SHAPE[0], : SHAPE[1]]
+    squared = ((columns - 60) / 15) ** 2 + ((rows - 41) / 12) ** 2
+    maps = tmp_path / "maps"
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    with MapsWriter(maps, manifest) as writer:
+        entropy = (0.9 * np.exp(-squared / 2)).astype(np.float32)
+        prediction = np.zeros(SHAPE, np.uint8)
+        writer.commit(writer.store("frame", {"entropy": entropy, "prediction": prediction}))
+    flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
+    index = write_review(maps, tmp_path / "review", flag=flag)
+    values = MapsReader(maps).read("frame", "entropy")
+    alarm = find_alarms({"entropy": values}, "entropy", THRESHOLD, None, 20)[0]
+    page = visit.open(index, "view=alarms")
+    name_reviewer(visit, "Ana")
+    if view == "frame":
+        visit.open_frame(index, "frame")
+        visit.shown("#regions", f"{alarm.area:,} px")
+        page.keyboard.press("r")
+        page.keyboard.press("s")
+    else:
+        page.locator("#alarm-list [data-verdict='false-alarm']").first.click()
+    visit.shown("#progress", "1 of 1 judged")
+    (region,) = page.evaluate("segunc.verdicts.all().map(({ region }) => region)")
+    assert region["area"] == alarm.area
+    assert region["value"] == pytest.approx(alarm.values["entropy"], rel=1e-6)
+    mask = sum(region["mask"][1::2])
+    assert mask != alarm.area  # or this would be no test
+    assert mask == pytest.approx(alarm.area, rel=0.3)
 
 
 def test_no_code_is_on_both_sides_of_the_threshold() -> None:

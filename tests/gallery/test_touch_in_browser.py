@@ -132,6 +132,21 @@ def test_a_region_is_chosen_judged_and_left(index: Path, phone: Visit) -> None:
     phone.shown("#subject", "Judging the frame")
 
 
+def test_undo_by_touch_keeps_the_region_chosen(index: Path, phone: Visit) -> None:
+    phone.open_frame(index, NAMES[0])
+    page = phone.page
+    page.tap("#regions button")
+    page.tap("#verdict-bar [data-verdict='true-alarm']")
+    give_name(phone, "Ana")
+    phone.shown("#regions", "true")
+    page.tap("#undo")
+    phone.shown("#progress", "0 of 6 judged")
+    phone.shown("#subject", "Judging region 1")
+    page.tap("#redo")
+    phone.shown("#progress", "1 of 6 judged")
+    phone.shown("#subject", "Judging region 1")
+
+
 def test_a_missed_object_is_boxed(index: Path, phone: Visit) -> None:
     phone.open_frame(index, NAMES[0], "&flags=0")
     page = phone.page

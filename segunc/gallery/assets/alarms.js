@@ -352,7 +352,8 @@
     const { found } = regions.pieces(map, threshold, size, 1);
     const candidates = found.map((piece) => ({ piece, region: { score, box: piece.box } }));
     const nearest = regions.nearest(candidates, score, alarm.box);
-    return nearest && regions.regionOf(nearest.piece, map, score, threshold, size);
+    if (!nearest) return null;
+    return regions.asAlarm(regions.regionOf(nearest.piece, map, score, threshold, size), alarm);
   }
 
   const inSight = new IntersectionObserver(

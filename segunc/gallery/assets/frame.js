@@ -181,11 +181,18 @@
     parts.flagged = element("p", { id: "flagged", class: "small", role: "status" });
     const flags = check("flags", "outline what is flagged", () => toggle("flags"), "t");
     parts.flags.after(element("i", { class: "line flagged", "aria-hidden": "true" }));
+    const hole = element(
+      "p",
+      { id: "hole-line", class: "small" },
+      element("i", { class: "line flagged hole", "aria-hidden": "true" }),
+      "dashed: a hole, not flagged",
+    );
     const recorded = button("recorded", "", null, () => state.set({ threshold: null }));
     return group(
       "threshold-panel",
       "Threshold",
       flags,
+      hole,
       element("div", { class: "row" }, parts.threshold, parts.number),
       recorded,
       parts.flagged,
@@ -296,11 +303,23 @@
     });
   }
 
+  /* Take the last change back (or `again`) and go to what it was on. */
   function undo(again) {
     const change = verdicts.undo(again);
-    const index = change && table.index(change.frame);
-    if (change && state.get().view === "frame" && index !== null) go(index);
     announce(change?.words ?? (again ? "nothing to do again" : "nothing to undo"), true);
+    const index = change && table.index(change.frame);
+    if (change && state.get().view === "frame" && index !== null) goToRegion(index, change.region);
+  }
+
+  /* Go to a frame and choose a region of it (null for none): without it, the next key would judge
+     the whole frame. */
+  async function goToRegion(index, region) {
+    const isSeen = () => index === stage.shown() && index === current();
+    if (!isSeen()) {
+      go(index);
+      await showing;
+    }
+    if (isSeen()) state.set({ region: region && regions.placeOf(region) });
   }
 
   function nextLayer(by) {

@@ -216,6 +216,14 @@
     if (typed !== threshold && document.activeElement !== input) input.value = threshold ?? "";
   }
 
+  /* How many frames the filter of disagreements passes over, because the verdicts are hidden. */
+  function hiddenWords({ verdict }) {
+    const hidden = verdict === "disagree" ? verdicts.hiddenDisputes() : 0;
+    if (!hidden) return [];
+    const are = hidden === 1 ? "is" : "are";
+    return [`${hidden} more ${are} hidden until you judge the frame as a whole`];
+  }
+
   function showCount(shown, current, moments) {
     const words = [];
     if (moments < shown) words.push(`${moments} moment${moments === 1 ? "" : "s"}`);
@@ -230,6 +238,7 @@
         `nothing reaches ${name} ${thresholdText(threshold)}; highest ${segunc.digits(highest, 3)}`,
       );
     }
+    words.push(...hiddenWords(current));
     const missing = NEEDS_THRESHOLD.includes(current.show) && threshold === null;
     controls.count.textContent = missing ? "Give a threshold for this filter." : words.join(", ");
     showEmpty(shown, current, missing);

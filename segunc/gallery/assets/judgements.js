@@ -278,8 +278,8 @@
     save();
   }
 
-  /* Take the last change back (or `again`); gives the frame it was on and a line that says what was
-     done, or null. */
+  /* Take the last change back (or `again`); gives the frame and the region (null for none) it was
+     on and a line that says what was done, or null. */
   function undo(again = false) {
     const change = (again ? undone : done).pop();
     if (!change) return null;
@@ -294,6 +294,7 @@
     const subject = `${entry.region ? "a region of " : ""}${entry.frame}`;
     return {
       frame: entry.frame,
+      region: entry.region,
       words: `${again ? "Done again" : "Undone"}: ${what} on ${subject}`,
     };
   }
@@ -328,10 +329,9 @@
   const revealed = (frame) => !blind() || judged(frame);
 
   /* The verdict of each reviewer on a frame: {reviewer, verdict, note, derived}, derived where only
-     its regions have verdicts. */
-  function opinions(frame) {
+     its regions have verdicts. Without `seen` they are the reviewer's own alone. */
+  function opinions(frame, seen = revealed(frame)) {
     const found = new Map();
-    const seen = revealed(frame);
     for (const entry of on(frame)) {
       if (!seen && !isOwn(entry)) continue;
       const { reviewer, region, verdict, note, time } = entry;
@@ -367,10 +367,16 @@
     return latest;
   }
 
-  function disagree(frame) {
-    const kinds = opinions(frame).map(({ verdict }) => verdict);
+  function disagree(frame, seen = revealed(frame)) {
+    const kinds = opinions(frame, seen).map(({ verdict }) => verdict);
     return new Set(kinds.filter(Boolean)).size > 1;
   }
+
+  /* On how many frames reviewers disagree whose verdicts are hidden: of all frames of the page, so
+     that no filter says which they are. */
+  const hiddenDisputes = () =>
+    segunc.data.frames.filter(({ name: frame }) => !revealed(frame) && disagree(frame, true))
+      .length;
 
   function setName(text) {
     name = cleanName(text);
@@ -429,8 +435,9 @@
     set,
     get,
     usual,
-    opinions,
-    disagree,
+    opinions: (frame) => opinions(frame),
+    disagree: (frame) => disagree(frame),
+    hiddenDisputes,
     undo,
     canUndo: () => done.length > 0,
     canRedo: () => undone.length > 0,

@@ -24,10 +24,16 @@
       [field]: Math.min(high, Math.max(low, Number((state.get()[field] + by).toFixed(2)))),
     });
 
+  /* What verdicts on a flagged region mean that covers more than an object, or less. */
+  const OF_REGIONS = {
+    "true-alarm": "; a region that covers an object is true, however large it is",
+    missed: "; on a flagged region: it covers only a part of an object, and the rest was missed",
+  };
+
   /* What a verdict is for: a region or an alarm is never "nothing wrong". */
   const judgedWords = (verdict) =>
     Object.hasOwn(segunc.verdicts.REGION_WORDS, verdict)
-      ? "on the frame, the chosen region, an alarm, or a card"
+      ? `on the frame, the chosen region, an alarm, or a card${OF_REGIONS[verdict] ?? ""}`
       : "on the frame or a card";
 
   /* Keys in the order of the sheet. Without `act` a key is only listed there; without `where` it

@@ -186,6 +186,13 @@
     return alarms.map((alarm) => ({ alarm, region: { score, box: alarm.box } }));
   }
 
+  /* A region with the size and the peak of the alarm that it is: those of the stored map. Its mask
+     is that of the page's map, which may have fewer pixels. */
+  function asAlarm(region, alarm) {
+    if (!alarm) return region;
+    return { ...region, area: alarm.area, value: alarm.values[region.score] };
+  }
+
   /* What there is to judge on the frame that is seen: pieces at the threshold, with the verdict on
      the one they overlap most, and regions with a verdict, of this reviewer or of another, that are
      no piece now. */
@@ -195,7 +202,11 @@
     if (map && flagged.stamp !== key) {
       const size = stage.size();
       const { found, small } = pieces(map, threshold, size, smallestRegion(score));
-      const regions = found.map((piece) => regionOf(piece, map, score, threshold, size));
+      const alarms = recordedAlarms(index, score, threshold);
+      const regions = found.map((piece) => {
+        const region = regionOf(piece, map, score, threshold, size);
+        return asAlarm(region, nearest(alarms, score, region.box)?.alarm);
+      });
       flagged = { stamp: key, found: regions, small };
     }
     const own = new Set(verdicts.regions(table.name(index)));
@@ -317,6 +328,13 @@
     else select((now + by + shown.length) % shown.length);
   }
 
+  /* Where the list has a region, or the one that it overlaps most; null where it has none. */
+  function placeOf(region) {
+    const listed = shown.map((item) => ({ region: item.entry?.region ?? item.region }));
+    const found = nearest(listed, region.score, region.box);
+    return found && listed.indexOf(found);
+  }
+
   /* Whether a region was there to be judged. */
   function judge(verdict) {
     const item = shown[state.get().region];
@@ -375,9 +393,11 @@
     drag,
     mark,
     select,
+    placeOf,
     pieces,
     smallestRegion,
     regionOf,
+    asAlarm,
     nearest,
     nearestOfEach,
     badges,

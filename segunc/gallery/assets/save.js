@@ -57,7 +57,7 @@
   }
 
   /* What the outlines in the picture mean, each with the lines that it is drawn with, the lowest
-     first: colour, and width in parts of a letter. */
+     first: colour, and width in parts of a letter; where `dashed`, the uppermost in dashes. */
   function outlinesOf(index) {
     const [flagged, labelled, boxes] = stage.drawings();
     const outlines = [];
@@ -67,6 +67,9 @@
         ["#00e0e0", 0.15],
       ];
       outlines.push({ words: "flagged", lines });
+      if (flagged.querySelector(".hole")) {
+        outlines.push({ words: "dashed: a hole, not flagged", lines, dashed: true });
+      }
     }
     if (stage.outlined(index) && labelled.childElementCount) {
       const lines = [
@@ -102,11 +105,15 @@
     draw.translate(size, Math.round(top)); // sharp lines
     draw.scale(Math.min(1, width / whole), 1);
     let left = 0;
-    outlines.forEach(({ words, lines }, i) => {
+    outlines.forEach(({ words, lines, dashed }, i) => {
       for (const [colour, part] of lines) {
         draw.fillStyle = colour;
         const thick = Math.max(1, Math.round(part * size));
-        draw.fillRect(left, Math.round(-0.35 * size - thick / 2), sample, thick);
+        const isDashed = dashed && colour !== "#000";
+        const piece = isDashed ? sample / 5 : sample;
+        for (let at = 0; at < sample; at += 2 * piece) {
+          draw.fillRect(left + at, Math.round(-0.35 * size - thick / 2), piece, thick);
+        }
       }
       draw.fillStyle = "#ececf0";
       draw.fillText(words, left + (lines.length ? 1.25 * sample : 0), 0);

@@ -11,6 +11,13 @@
     flags: ["edge-dark", "edge-light"],
     outline: ["edge-dark", "edge-light", "edge-core"],
   };
+  /* What a pixel is to the drawing of what is flagged. A hole lies within what is flagged. */
+  const OUTSIDE = 0;
+  const HELD = 1;
+  const HOLE = 2;
+  /* Share of a frame that is flagged from which on all that is not counts as a hole: MOST in
+     drawing.py. */
+  const MOST = 0.5;
   const grid = document.getElementById("panes");
   const stage = document.getElementById("stage");
   const [flags, outline, boxes] = ["flags", "outline", "boxes"].map((name) =>
@@ -222,27 +229,63 @@
     for (const layer of wanted) load(index, layer);
   }
 
-  /* The pixels of a map that `holds` as bytes, with one row and one column of nothing around them,
-     so that every edge lies between two pixels. */
+  /* The pixels of a map that `holds` as HELD and all others as OUTSIDE, with one row and one column
+     of OUTSIDE around them, so that every edge lies between two pixels. */
   function borderedMask({ width, height }, holds) {
     const stride = width + 2;
     const mask = new Uint8Array(stride * (height + 2));
     for (let y = 0; y < height; y++) {
       for (let x = 0; x < width; x++) {
-        if (holds(y * width + x)) mask[(y + 1) * stride + x + 1] = 1;
+        if (holds(y * width + x)) mask[(y + 1) * stride + x + 1] = HELD;
       }
     }
     return mask;
   }
 
+  /* Mark as HOLE what is not held and does not reach the border of a bordered mask; where most is
+     held, all that is not held, and the border is held. */
+  function markHoles(mask, { width, height }) {
+    const stride = width + 2;
+    const held = mask.reduce((sum, pixel) => sum + pixel, 0);
+    const covers = held > MOST * width * height;
+    for (let pixel = 0; pixel < mask.length; pixel++) {
+      if (mask[pixel] === OUTSIDE) mask[pixel] = HOLE;
+    }
+    if (covers) {
+      const last = stride * (height + 1);
+      mask.fill(HELD, 0, stride);
+      mask.fill(HELD, last);
+      for (let row = 0; row <= last; row += stride) {
+        mask[row] = HELD;
+        mask[row + stride - 1] = HELD;
+      }
+      return;
+    }
+    const waiting = [0];
+    mask[0] = OUTSIDE;
+    while (waiting.length) {
+      const pixel = waiting.pop();
+      const column = pixel % stride;
+      const neighbours = [pixel - stride, pixel + stride];
+      if (column > 0) neighbours.push(pixel - 1);
+      if (column < stride - 1) neighbours.push(pixel + 1);
+      for (const neighbour of neighbours) {
+        if (mask[neighbour] !== HOLE) continue;
+        mask[neighbour] = OUTSIDE;
+        waiting.push(neighbour);
+      }
+    }
+  }
+
   /* The stretches of a line of `length` pixels, from `first` on in steps of `along`, on which each
-     pixel differs from the one that lies `back` before it: pairs of start and end. */
-  function edgeRuns(mask, first, length, along, back) {
+     pixel and the one that lies `back` before it are HELD and `beside`: pairs of start and end. */
+  function edgeRuns(mask, beside, first, length, along, back) {
     const runs = [];
     let start = null;
     for (let at = 0; at < length; at++) {
       const pixel = first + at * along;
-      const differs = mask[pixel] !== mask[pixel - back];
+      const [one, other] = [mask[pixel], mask[pixel - back]];
+      const differs = (one === HELD && other === beside) || (one === beside && other === HELD);
       if (differs && start === null) start = at;
       if (!differs && start !== null) {
         runs.push([start, at]);
@@ -253,29 +296,73 @@
     return runs;
   }
 
-  /* The edges between pixels that `holds` and the rest, as a path in pixels of the frame. */
-  function edgePath(map, holds) {
-    const { width, height } = map;
-    const mask = borderedMask(map, holds);
+  /* The edges of what is held beside pixels of a kind: [x, y, length] of those that go right, and
+     of those that go down. */
+  function edgesOf(mask, { width, height }, beside) {
     const stride = width + 2;
-    const across = size[1] / width; // a condensed map has fewer pixels than the frame
-    const down = size[0] / height;
-    const steps = [];
+    const right = [];
+    const down = [];
     for (let y = 0; y <= height; y++) {
-      for (const [from, to] of edgeRuns(mask, (y + 1) * stride + 1, width, 1, stride)) {
-        steps.push(`M${from * across} ${y * down}H${to * across}`);
+      for (const [from, to] of edgeRuns(mask, beside, (y + 1) * stride + 1, width, 1, stride)) {
+        right.push([from, y, to - from]);
       }
     }
     for (let x = 0; x <= width; x++) {
-      for (const [from, to] of edgeRuns(mask, stride + x + 1, height, stride, 1)) {
-        steps.push(`M${x * across} ${from * down}V${to * down}`);
+      for (const [from, to] of edgeRuns(mask, beside, stride + x + 1, height, stride, 1)) {
+        down.push([x, from, to - from]);
       }
+    }
+    return { right, down };
+  }
+
+  /* Edges as a path in pixels of the frame, of which a condensed map has fewer. */
+  function edgePath({ right, down }, [across, along]) {
+    const steps = [];
+    for (const [x, y, length] of right) {
+      steps.push(`M${x * across} ${y * along}H${(x + length) * across}`);
+    }
+    for (const [x, y, length] of down) {
+      steps.push(`M${x * across} ${y * along}V${(y + length) * along}`);
+    }
+    return steps.join("");
+  }
+
+  /* Edges as a path of closed lines, along which dashes go on. Wherever an edge ends, one that goes
+     right meets one that goes down, and no other. */
+  function closedPath({ right, down }, [across, along]) {
+    const key = (x, y) => `${x},${y}`;
+    const rightAt = new Map(); // corner -> the x at the other end
+    const downAt = new Map(); // corner -> the y at the other end
+    for (const [x, y, length] of right) {
+      rightAt.set(key(x, y), x + length);
+      rightAt.set(key(x + length, y), x);
+    }
+    for (const [x, y, length] of down) {
+      downAt.set(key(x, y), y + length);
+      downAt.set(key(x, y + length), y);
+    }
+    const steps = [];
+    for (const [left, top] of right) {
+      if (!rightAt.has(key(left, top))) continue; // a line that is drawn already
+      let x = left;
+      let y = top;
+      steps.push(`M${x * across} ${y * along}`);
+      while (rightAt.has(key(x, y))) {
+        const end = rightAt.get(key(x, y));
+        rightAt.delete(key(x, y));
+        rightAt.delete(key(end, y));
+        x = end;
+        y = downAt.get(key(x, y));
+        steps.push(`H${x * across}V${y * along}`);
+      }
+      steps.push("Z");
     }
     return steps.join("");
   }
 
   /* Draw the edges of what `holds` in a map, sharp at every zoom; nothing without a map. `key` says
-     what is drawn: the same is not drawn again. */
+     what is drawn: the same is not drawn again. The line around a hole in what is flagged is dashed,
+     because a closed line within another would look like a flagged region. */
   function drawEdges(drawing, map, key, holds) {
     const wanted = map ? String(key) : "";
     if (drawing.dataset.key === wanted) return;
@@ -283,9 +370,22 @@
     drawing.replaceChildren();
     if (!map) return;
     drawing.setAttribute("viewBox", `0 0 ${size[1]} ${size[0]}`);
-    const d = edgePath(map, holds);
+    /** @type {[number, number]} */
+    const scales = [size[1] / map.width, size[0] / map.height];
+    const mask = borderedMask(map, holds);
+    if (drawing === flags) markHoles(mask, map);
+    const around = edgesOf(mask, map, OUTSIDE);
+    const within = edgesOf(mask, map, HOLE);
+    const solid = edgePath(around, scales);
+    const every = solid + edgePath(within, scales);
+    const dashed = closedPath(within, scales);
     const lines = drawing === flags ? LINES.flags : LINES.outline;
-    drawing.append(...lines.map((name) => svg("path", { class: name, d })));
+    const top = lines.at(-1);
+    const paths = lines.map((name) => {
+      return svg("path", { class: name, d: name === top ? solid : every });
+    });
+    if (dashed) paths.push(svg("path", { class: `${top} hole`, d: dashed }));
+    drawing.append(...paths);
   }
 
   /* The place on the frame below a place on the screen, as shares of its width and height. */
