@@ -153,7 +153,7 @@ def _replaced_threshold(path: Path, made: GuaranteedThreshold) -> str:
     if not path.exists():
         return ""
     try:
-        earlier = read_threshold(path)
+        earlier = read_threshold(path, to_replace=True)
     except InputError:
         return f"replaces {path}, which was no threshold that this version reads"
     if (earlier.score, earlier.promise) == (made.score, made.promise):
