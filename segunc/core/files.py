@@ -16,12 +16,13 @@ import shutil
 import socket
 import stat
 import unicodedata
+import warnings
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Self
 
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, NoteWarning, one_line
 
 PARTIAL_SUFFIX = ".segunc-partial"
 """Ending of files that are being written; they may be removed while no run is under way."""
@@ -473,6 +474,22 @@ def write_result(path: Path, content: Mapping[str, Any]) -> None:
 def has_seal(path: Path) -> bool:
     """Return whether a result holds the hash of itself that shows a later edit."""
     return _SEAL in read_json(path, "a result of segunc")
+
+
+def note_without_seal(path: Path, by: str) -> None:
+    """Warn of a result in which a later edit would not show.
+
+    Args:
+        path: of the file.
+        by: the command that makes it again.
+    """
+    if not has_seal(path):
+        warnings.warn(
+            f"{path} holds no hash of itself ({_SEAL}), so a later edit cannot be noticed; "
+            f"{by} makes it again",
+            NoteWarning,
+            stacklevel=2,
+        )
 
 
 def without_seal(content: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from segunc.data.masks import WHITE_ANOMALIES
 
 TABLE = Path(__file__).with_name("data_sets.yaml")
 """The table of the package."""
+DATA_OF_PROGRAM = "data of a program"
+"""What records say in place of a data set where a program gave the frames."""
 DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", read_table(TABLE))
 """What configurations and commands can name. Another package adds its own
 :class:`DatasetEntry`; a user writes a table of their own, see :func:`dataset_entry`.

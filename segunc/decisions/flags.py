@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import has_seal
 from segunc.data.frame_names import composed
 from segunc.decisions.guarantee import (
     GuaranteedThreshold,
@@ -239,13 +238,6 @@ def _of_value(word: str) -> tuple[str, Threshold]:
 def _of_file(path: Path, group: str | None) -> tuple[str, Threshold]:
     """Return the score and its threshold of a file of segunc threshold, or of a group in it."""
     guarantee = read_threshold(path)
-    if not has_seal(path):
-        warnings.warn(
-            f"{path} holds no hash of itself (record_sha256), so a later edit cannot be noticed; "
-            "segunc threshold makes it again",
-            NoteWarning,
-            stacklevel=2,
-        )
     value = guarantee.value
     promise = guarantee.promise
     short = guarantee.short

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
-from segunc.core.files import differing_keys, json_sha256, read_result
+from segunc.core.files import differing_keys, json_sha256, note_without_seal, read_result
 from segunc.decisions.preparation import AS_IT_IS, Preparation
 from segunc.scores import SCORES
 
@@ -453,14 +453,20 @@ def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
     return settings
 
 
-def read_threshold(path: Path) -> GuaranteedThreshold:
-    """Read ``threshold.json``.
+def read_threshold(path: Path, *, to_replace: bool = False) -> GuaranteedThreshold:
+    """Read ``threshold.json``, and warn if it holds no hash of itself.
 
     A file of an earlier version records no source, so its frames are known by name and bytes.
+
+    Args:
+        path: of the file.
+        to_replace: whether another one is about to be written there, so there is no warning.
 
     Raises:
         InputError: the file is missing, damaged or of another version.
     """
     required = {field.name for field in fields(GuaranteedThreshold)} - LATER_KEYS
     content = read_result(path, "threshold", required, "segunc threshold")
+    if not to_replace:
+        note_without_seal(path, "segunc threshold")
     return from_plain(GuaranteedThreshold, content, str(path))

@@ -308,12 +308,51 @@ def _labels(columns: Sequence[_Column], keys: Sequence[str] | None) -> list[str]
         return [label for label, path in labels.items() if not set(HIDDEN).intersection(path)]
     for key in keys:
         if not any(fnmatchcase(label, key) for label in labels):
-            examples = ", ".join(list(labels)[:3])
-            raise InputError(
-                f"no number matches the key '{key}'; there are {examples}, ...",
-                hint="--keys '*.auroc'",
-            )
+            raise _no_number(key, list(labels), columns)
     return [label for label in labels if any(fnmatchcase(label, key) for key in keys)]
+
+
+def _no_number(key: str, labels: Sequence[str], columns: Sequence[_Column]) -> InputError:
+    """Return the error of a key that no row has, with a key that some row has.
+
+    Args:
+        key: that was asked for.
+        labels: of all rows.
+        columns: of the table.
+    """
+    message = f"no number matches the key '{key}'"
+    hints = []
+    whole = _sections_of_results(key, columns)
+    if whole:
+        verb = "holds" if len(whole) == 1 else "hold"
+        message += f", because {' and '.join(whole)} {verb} no numbers of one score"
+        hints.append("leave --scores out for those")
+    if labels:
+        message += f"; there are {first_of(labels)}"
+        hints.append(f"--keys '{_pattern_of_some(key, labels)}'")
+    return InputError(message, hint=", or ".join(hints))
+
+
+def _sections_of_results(key: str, columns: Sequence[_Column]) -> list[str]:
+    """Return the sections of whole results, which no score has, in which a key finds numbers."""
+    sections: dict[str, None] = {}
+    for column in columns:
+        for path in column.result.numbers:
+            if path[0] not in BY_SCORE and fnmatchcase(".".join(path), key):
+                sections[path[0]] = None
+    return list(sections)
+
+
+def _pattern_of_some(key: str, labels: Sequence[str]) -> str:
+    """Return a pattern that some of the labels match: by the last word of a key that matches none,
+    or else by the first word of a label.
+    """
+    last = key.rpartition(".")[2]
+    for pattern in (f"*.{last}", f"*.{last}.*"):
+        if last.strip("*?") and any(fnmatchcase(label, pattern) for label in labels):
+            return pattern
+    section, dot, _ = labels[0].partition(".")
+    return f"{section}.*" if dot else section
 
 
 def _row(label: str, columns: Sequence[_Column], base: int) -> Row:

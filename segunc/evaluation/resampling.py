@@ -34,7 +34,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from segunc.core.errors import InputError, NoteWarning, shortened
-from segunc.core.files import read_arrays, read_bytes, read_json, without_seal, write_atomically
+from segunc.core.files import (
+    note_without_seal,
+    read_arrays,
+    read_bytes,
+    read_json,
+    without_seal,
+    write_atomically,
+)
 from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.data.frame_names import composed, frames_named
 from segunc.decisions.guarantee import block_seconds
@@ -668,6 +675,7 @@ def _load(path: Path, name: str) -> EvaluationResult:
             f"{path} is not a result of segunc evaluate: {where} ({fault['msg']})",
             hint=_hint_on_verdicts(path) if content.get("format") == VERDICTS_FORMAT else "",
         ) from error
+    note_without_seal(path, "segunc evaluate")
     sidecar = sidecar_path(path)
     replicates = load_replicates(sidecar) if sidecar.is_file() else None
     numbers: dict[NumberPath, float | None] = {}

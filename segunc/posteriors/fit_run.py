@@ -10,6 +10,7 @@ import torch
 
 from segunc.core.errors import InputError
 from segunc.core.version import now
+from segunc.data.datasets import DATA_OF_PROGRAM
 from segunc.posteriors.model import Attachment, Model, configuration_documents
 from segunc.training.config import DATA, FinetuneConfig, FitConfig, S
 from segunc.training.fit_data import DataSource
@@ -80,7 +81,7 @@ class FitRun(Generic[S]):
         images = getattr(self.settings, "images", None)
         dataset = images or self.config.data.get("dataset")
         return {
-            "dataset": dataset or "data of a program",
+            "dataset": dataset or DATA_OF_PROGRAM,
             "split": split,
             "size": None if size is None else list(size),
             "date": now(),

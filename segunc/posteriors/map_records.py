@@ -12,6 +12,7 @@ from segunc.core.bounds import Count, Seed, check_value
 from segunc.core.device import describe_device
 from segunc.core.errors import InputError
 from segunc.data.channels import ORDER, SCALES
+from segunc.data.datasets import DATA_OF_PROGRAM, is_data_set
 from segunc.data.images import AnyImage
 from segunc.maps.encoding import encode_score
 from segunc.maps.regions import strongest_regions
@@ -102,6 +103,9 @@ def model_record(
 def _chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return what was chosen or fitted on which split of which data set, as far as it is recorded.
 
+    Of images without a data set, whose frames are not recorded, ``images`` names the folder, the
+    video or the recording.
+
     Args:
         trained: how the network was trained, by its description.
         attachments: what was fitted on the model, by name.
@@ -116,8 +120,17 @@ def _chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> li
         made = getattr(attachment, "fitted_on", {})
         if made.get("dataset") and made.get("split"):
             where = {"dataset": str(made["dataset"]), "split": str(made["split"])}
+            if _is_of_images(made):
+                where["images"] = where["dataset"]
             chosen_on.append({"what": name, **where})
     return chosen_on
+
+
+def _is_of_images(made: Mapping[str, Any]) -> bool:
+    """Return whether a record of a fit names a folder, a video or a recording of images."""
+    dataset = str(made["dataset"])
+    packaged = made.get("packaged", {}).get("source")
+    return not is_data_set(dataset) and dataset not in (packaged, DATA_OF_PROGRAM)
 
 
 def channels_record(description: NetworkDescription) -> dict[str, Any]:

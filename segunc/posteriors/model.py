@@ -143,6 +143,11 @@ class Attachment:
         """
         return (self,)
 
+    def check_tensors(self, folder: Path) -> None:
+        """Raise InputError where a further file in a model folder is not the one of this fit. Its
+        record is checked where it is loaded.
+        """
+
     def check_sampler(self, sampler: Sampler) -> None:
         """Raise InputError where maps of this sampler are not those that it was fitted for."""
 

@@ -77,6 +77,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "trained_by_last_step": _is_of_last_step(inputs),
         "tuned": _tuned(inputs, trained, recorded),
         "imported": not _TRAINED & inputs.model.network.description.provenance.keys(),
+        "fitted_on": _sources_of_fitted(inputs, recorded),
         "splits_changed": _splits_changed(inputs),
         "domain": domain,
         "results": results,
@@ -124,6 +125,16 @@ def _tuned(inputs: Inputs, trained: Row, recorded: Row) -> Facts:
     for key in trained.keys() - recorded.keys() - set(_MACHINE):
         differing[key] = "not set"
     return _with_data_words(differing, recorded)
+
+
+def _sources_of_fitted(inputs: Inputs, recorded: Row) -> list[str]:
+    """Return the data of all that was fitted on the model, in words, each once."""
+    sources: dict[str, None] = {}
+    for attachment in inputs.model.attachments.values():
+        made: Row = getattr(attachment, "fitted_on", {})
+        if made.get("dataset"):
+            sources[_trained_words(made, recorded)] = None
+    return list(sources)
 
 
 def _splits_changed(inputs: Inputs) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError, shortened
-from segunc.core.files import file_sha256, has_seal, read_result
+from segunc.core.files import file_sha256, has_seal, note_without_seal, read_result
 from segunc.core.patterns import Searcher, pattern_of_file
 from segunc.core.places import without_place
 from segunc.core.version import release_of, tool_version
@@ -277,7 +277,9 @@ def _name_among(path: Path, paths: Sequence[Path]) -> str:
 
 
 def _read_monitor(path: Path) -> Mapping[str, Any]:
-    return read_result(path, "monitor", _MONITOR, "segunc monitor")
+    content = read_result(path, "monitor", _MONITOR, "segunc monitor")
+    note_without_seal(path, "segunc monitor")
+    return content
 
 
 def read_latency(path: Path) -> Mapping[str, Any]:

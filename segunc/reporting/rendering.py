@@ -17,6 +17,7 @@ from segunc.evaluation.comparison import NULL, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
 from segunc.evaluation.parts import AREAS, titles
 from segunc.maps.encoding import threshold_text
+from segunc.metrics.prediction import BINS
 from segunc.reporting.failures import CONFIDENT_ERROR, FALSE_ALARM, MISSED
 from segunc.reporting.summary_lines import (
     agreement_sentences,
@@ -53,7 +54,7 @@ def render(facts: Mapping[str, Any], sha256: str) -> str:
         sha256: of that file.
     """
     sections = read_config(Path(__file__).parent / "assets" / "sections.yaml", own=True)
-    shown, missing, missing_words = folded(facts["summary"])
+    shown, missing, missing_words = folded(facts["summary"], facts["gaps"])
     context = {
         "sections": sections,
         "shown": shown,
@@ -61,6 +62,7 @@ def render(facts: Mapping[str, Any], sha256: str) -> str:
         "missing_words": missing_words,
         "areas": titles(AREAS),
         "judged": titles(JUDGED_METRICS),
+        "bins_of_confidence": BINS,
         "states": STATES,
         "colours": _ramp(),
         "sha256": sha256,

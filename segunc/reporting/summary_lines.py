@@ -32,6 +32,10 @@ VALIDATION_SPLITS = ("val", "valid", "validation", "selection")
 """Names of splits on which epochs are usually chosen."""
 FEW_UNITS = 10
 """Number of resampled units below which an interval is not to be relied on."""
+_STATED_SECTIONS = ("intended use", "ethics")
+"""Sections that an operator states, and that have no line of their own."""
+_LINE_OF_SECTION = {"shift": "under shift", "factors": "operating domain"}
+"""Lines that have another name than their section."""
 STATEMENT = "statement"
 MEASUREMENT = "measurement"
 
@@ -420,15 +424,20 @@ def _shift(facts: Row) -> Line:
 
 def _training_data(facts: Row) -> Line:
     trained = facts["trained"]
+    sources = dict.fromkeys(facts.get("fitted_on", ()))
+    if trained:
+        sources = dict.fromkeys([str(trained.get("dataset")), *sources])
+    saw = f"What was fitted on it here saw {_listed(list(sources))}." if sources else ""
     if not trained:
-        return _line("Training data", OPEN, "The model records none.")
+        return _line("Training data", OPEN, "The model records none.", *([saw] if saw else []))
     if facts.get("imported"):
         return _line(
             "Training data",
             OPEN,
             "segunc did not train the network, so nothing records what it was trained on.",
-            f"What was fitted on it here saw {trained.get('dataset')}.",
+            saw,
         )
+    fitted = [saw] if len(sources) > 1 else []
     text = f"Trained on {trained.get('dataset')}"
     if trained.get("validation"):
         text += f"; its epoch was chosen on the split {trained['validation']}"
@@ -438,10 +447,11 @@ def _training_data(facts: Row) -> Line:
             "Training data",
             OPEN,
             f"{text}.",
+            *fitted,
             f"The list of frames has changed since, so {', '.join(changed)} may hold frames that "
             "it was trained on.",
         )
-    return _line("Training data", STATED, f"{text}.")
+    return _line("Training data", STATED, f"{text}.", *fitted)
 
 
 def _stated(facts: Row, name: str, key: str) -> Line:
@@ -537,13 +547,18 @@ def _approval(facts: Row) -> Line:
     return _line("Approval", OPEN, text) if roles else _missing("Approval", STATEMENT, text)
 
 
-def folded(lines: Sequence[Line]) -> tuple[list[Line], list[Line], str]:
+def folded(lines: Sequence[Line], gaps: Sequence[str] = ()) -> tuple[list[Line], list[Line], str]:
     """Return the lines of which something is known, the others, and a text in place of the others
     that names them and what would fill them.
+
+    Args:
+        lines: of the summary.
+        gaps: names of the sections without data, which the line on gaps names, too.
     """
     others = [line for line in lines if line.get("lacks")]
     sentences = []
     stated = [line["name"].lower() for line in others if line["lacks"] == STATEMENT]
+    stated += [name for name in gaps if name in _STATED_SECTIONS and name not in stated]
     if stated:
         sentences.append(
             f"Nobody stated: {', '.join(stated)}. A file for --domain states them; the guide "
@@ -554,6 +569,8 @@ def folded(lines: Sequence[Line]) -> tuple[list[Line], list[Line], str]:
         for line in others
         if line["lacks"] == MEASUREMENT and line["name"] != "Gaps"
     ]
+    named = {*stated, *unmeasured}
+    unmeasured += [name for name in gaps if _LINE_OF_SECTION.get(name, name) not in named]
     if unmeasured:
         sentences.append(
             f"Not measured: {', '.join(unmeasured)}. The section of each below names the command."

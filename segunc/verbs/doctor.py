@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from segunc.affine.convert import is_converted, revert
 from segunc.affine.draws import AffineLayout
 from segunc.core.device import describe_device, flushed_denormals, full_float32, threads
+from segunc.core.errors import InputError
 from segunc.core.results import VerbResult
 from segunc.core.terminal import counted
 from segunc.data.channels import COLOUR, load_frame
@@ -22,7 +23,7 @@ from segunc.networks.copies import copy_network
 from segunc.networks.network import inference_size
 from segunc.options import DoctorOptions, takes
 from segunc.posteriors.abnn import ABNNPosterior
-from segunc.posteriors.model import Model
+from segunc.posteriors.model import Attachment, Model
 from segunc.sampling.sampler import Sampler, SamplerReport, network_input
 from segunc.toyroads import render_scene
 from segunc.verbs.execution import make_sampler
@@ -65,6 +66,33 @@ def diagnose(model: Model, sampler: Sampler, frame: Tensor) -> Iterator[Finding]
     yield _check_epistemic(scores["epistemic"])
     if sampler.report.self_check is not None:  # else these are all draws: they have no noise
         yield _check_convergence(sampler, frame, scores)
+
+
+def check_fitted_files(model: Model) -> Iterator[Finding]:
+    """Compare the files of what was fitted on a model with the hashes in its records. The records
+    themselves, the network and the posterior are checked where the model is loaded.
+    """
+    check = "files of what was fitted"
+    checked: list[str] = []
+    unchecked: list[str] = []
+    assert model.folder is not None  # from which it was loaded
+    for attachment in model.attachments.values():
+        kind = type(attachment)
+        checked.append(kind.file)
+        if kind.beside and kind.check_tensors is Attachment.check_tensors:
+            unchecked += kind.beside
+            continue
+        try:
+            attachment.check_tensors(model.folder)
+        except InputError as error:
+            yield Finding(check, "fail", error.command_line)
+            return
+        checked += kind.beside
+    if checked:
+        yield Finding(check, "ok", f"{', '.join(checked)} are as they were written")
+    if unchecked:
+        text = f"{', '.join(unchecked)}: not checked, because their package has no check"
+        yield Finding(check, "warn", text)
 
 
 def _check_conversions(model: Model, frame: Tensor) -> Iterator[Finding]:
@@ -186,10 +214,10 @@ def doctor(options: DoctorOptions) -> DoctorResult:
                 "the model is deterministic: one draw, so its epistemic uncertainty is zero "
                 "everywhere; fine-tune it first"
             )
-            return DoctorResult(about, failure=failure)
+            return DoctorResult(about, tuple(check_fitted_files(model)), failure)
         about = (*about, *_about_draws(model, sampler))
         frame = _network_frame(options, model).to(sampler.device)
-        findings = tuple(diagnose(model, sampler, frame))
+        findings = (*diagnose(model, sampler, frame), *check_fitted_files(model))
     failed = [finding.check for finding in findings if finding.status == "fail"]
     failure = f"not sound: {'; '.join(failed)}" if failed else ""
     return DoctorResult(about, findings, failure, notes=tuple(sampler.report.messages))

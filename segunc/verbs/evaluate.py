@@ -714,6 +714,26 @@ def chosen_words(model: Mapping[str, Any], dataset: str, split: str) -> str:
     )
 
 
+def images_words(model: Mapping[str, Any]) -> str:
+    """Return what a model owes to images without a data set, of which no record says which frames
+    they were, in the beginning of a sentence; empty where it owes them nothing.
+
+    Args:
+        model: what a manifest records of it.
+    """
+    fitted: dict[str, list[str]] = {}
+    for record in model.get("chosen_on") or []:
+        if "images" in record:
+            name = record["what"]
+            fitted.setdefault(record["images"], []).append(CHOSEN_WORDS.get(name, name))
+    if not fitted:
+        return ""
+    parts = [f"{' and '.join(names)} on frames of {images}" for images, names in fitted.items()]
+    return (
+        f"the model got {', '.join(parts)}; whether the frames here are among them is not recorded"
+    )
+
+
 def _notes_on_choices(model: Mapping[str, Any], data: _Data) -> Iterator[str]:
     """Yield a note if something was chosen or fitted on the frames that are evaluated.
 
@@ -722,6 +742,9 @@ def _notes_on_choices(model: Mapping[str, Any], data: _Data) -> Iterator[str]:
         data: that are evaluated.
     """
     options = data.options
+    of_images = images_words(model)
+    if of_images:
+        yield f"{of_images}; on other frames, numbers may be worse"
     if data.entry is None or not options.root:
         return
     words = chosen_words(model, str(options.dataset), _split_of(options, data.entry))

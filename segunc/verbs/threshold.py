@@ -54,7 +54,7 @@ from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBi
 from segunc.metrics.objects import Objects
 from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
-from segunc.verbs.evaluate import chosen_words, label_sources, matching
+from segunc.verbs.evaluate import chosen_words, images_words, label_sources, matching
 
 DEFAULT_CONFIDENCE = 0.9
 DEFAULT_BLOCK = "10s"  # the unit of a video where the user names none
@@ -153,7 +153,7 @@ def _replaced_threshold(path: Path, made: GuaranteedThreshold) -> str:
     if not path.exists():
         return ""
     try:
-        earlier = read_threshold(path)
+        earlier = read_threshold(path, to_replace=True)
     except InputError:
         return f"replaces {path}, which was no threshold that this version reads"
     if (earlier.score, earlier.promise) == (made.score, made.promise):
@@ -314,11 +314,12 @@ def _note_on_missing_maps(
 
 
 def _chosen_words(reader: MapsReader, sources: LabelSources) -> str:
-    """Return a sentence on what the model of maps owes to the split that calibrates; empty where no
-    record says so.
+    """Return what the model of maps owes to the split that calibrates, and to images that may be
+    the same frames; empty where no record says so.
     """
     model = (reader.manifest or {}).get("model") or {}
-    words = chosen_words(model, sources.dataset, sources.split)
+    sentences = [chosen_words(model, sources.dataset, sources.split), images_words(model)]
+    words = "; ".join(sentence for sentence in sentences if sentence)
     return f"{words}; the promise needs frames that nothing was chosen on" if words else ""
 
 

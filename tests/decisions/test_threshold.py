@@ -834,8 +834,14 @@ def test_a_threshold_without_a_hash_of_itself_gets_a_note(predicted: Job, tmp_pa
     content = json.loads(out.read_text())
     del content["record_sha256"]
     out.write_text(json.dumps(content))
-    with pytest.warns(NoteWarning, match=r"t\.json holds no hash of itself"):
+    with pytest.warns(NoteWarning, match=r"t\.json holds no hash of itself") as noted:
         read_thresholds([str(out)])
+    assert len(noted) == 1
+    with pytest.warns(NoteWarning, match=r"t\.json holds no hash of itself"):
+        read_threshold(out)  # as monitor, export and report do
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        calibrate_predicted(predicted, out)  # in its place
 
 
 def test_a_condition_names_what_counts_as_independent(predicted: Job, tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import write_result as write_sealed
 from segunc.evaluation.comparison import (
     Comparison,
     Row,
@@ -262,6 +263,49 @@ def test_keys_choose_rows(tmp_path: Path) -> None:
     assert [row.higher_is_better for row in chosen.rows] == [None, True, True]
     with pytest.raises(InputError, match="no number matches the key 'miou'"):
         compare(results, keys=["miou"])
+
+
+def refusal(path: Path, key: str, **choice: object) -> str:
+    with pytest.raises(InputError) as refused:
+        compare(load_results([path]), keys=[key], **choice)
+    return refused.value.command_line
+
+
+def test_a_key_of_a_whole_result_is_refused_for_one_score(tmp_path: Path) -> None:
+    selective = {"msp": {"aurc": 0.1, "eaurc": 0.2}}
+    path = write_result(tmp_path / "a.json", {}, selective=selective)
+    text = refusal(path, "calibration.*", scores=["msp"])
+    assert text == (
+        "no number matches the key 'calibration.*', because calibration holds no numbers of one "
+        "score; there are selective.aurc, selective.eaurc. Hint: leave --scores out for those, "
+        "or --keys 'selective.*'"
+    )
+    chosen = compare(load_results([path]), scores=["msp"], keys=["selective.*"])
+    assert list(rows(chosen)) == ["selective.aurc", "selective.eaurc"]
+    assert "segmentation holds no" in refusal(path, "segmentation.miou", scores=["msp"])
+    assert rows(compare(load_results([path]), keys=["calibration.*", "segmentation.miou"]))
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"), [("miou", "*.miou"), ("per_class", "*.per_class.*"), ("x.*", "scores.*")]
+)
+def test_the_hint_on_a_key_is_a_key_that_some_number_has(
+    tmp_path: Path, key: str, hint: str
+) -> None:
+    path = pair(tmp_path)[0]
+    assert refusal(path, key).endswith(f"Hint: --keys '{hint}'")
+    assert rows(compare(load_results([path]), keys=[hint]))
+
+
+def test_a_result_without_a_hash_of_itself_is_noted(tmp_path: Path) -> None:
+    whole, bare = pair(tmp_path)
+    write_sealed(whole, json.loads(whole.read_text()))
+    with pytest.warns(NoteWarning) as noted:
+        load_results([whole, bare])
+    assert [str(note.message) for note in noted] == [
+        f"{bare} holds no hash of itself (record_sha256), so a later edit cannot be noticed; "
+        "segunc evaluate makes it again"
+    ]
 
 
 def test_results_have_names(tmp_path: Path) -> None:

@@ -437,6 +437,7 @@ def test_a_reliability_diagram_has_the_bins_of_its_result(results: Path, written
         re.DOTALL,
     )
     assert figure.count("<circle") == len(bins) > 5
+    assert f"{len(bins)} of 15 bins hold pixels" in figure
 
 
 def test_frames_are_counted_in_cells_by_name() -> None:
@@ -1246,6 +1247,7 @@ def test_a_result_says_how_many_of_its_frames_are_of_a_calibration(
 
 def test_what_was_fitted_on_a_model_names_its_data(facts: dict[str, Any]) -> None:
     assert all(words == "ensemble" or " (on toy " in words for words in facts["model"]["fitted"])
+    assert facts["fitted_on"] == []
 
 
 def test_a_file_in_which_an_edit_would_not_show_is_said(

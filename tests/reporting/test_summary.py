@@ -219,6 +219,17 @@ def test_lines_of_which_nothing_was_given_are_one_line() -> None:
     )
 
 
+def test_the_row_names_all_that_its_lines_name() -> None:
+    gaps = ["intended use", "factors", "shift", "latency", "reviewers", "operation", "ethics"]
+    words = folded(summary_of(facts(gaps=gaps)), gaps)[2]
+    stated, measured = words.split(" Not measured: ")
+    assert stated.startswith(
+        "Nobody stated: independence, label quality, operating domain, approval, intended use, "
+        "ethics."
+    )
+    assert measured.startswith("operating point, under shift, reviewers, operation, latency.")
+
+
 def test_a_finding_that_is_open_is_not_folded() -> None:
     lines = summary_of(facts(other_labels=[("ra", "swap")]))
     assert "Labels" in {line["name"] for line in folded(lines)[0]}
@@ -317,6 +328,16 @@ def test_nothing_is_said_of_the_training_of_an_imported_network() -> None:
     assert said["state"] == "open"
     assert "epoch" not in said["text"]
     assert "segunc did not train the network" in said["text"]
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_training_data_name_every_source_of_what_was_fitted(imported: bool) -> None:
+    trained = {"dataset": "camvid"}
+    sources = ["road.mp4", "camvid", "cv/val"]
+    text = line("Training data", trained=trained, imported=imported, fitted_on=sources)["text"]
+    assert text.endswith("What was fitted on it here saw camvid, road.mp4 and cv/val.")
+    alone = line("Training data", trained=trained, imported=imported, fitted_on=["camvid"])["text"]
+    assert ("saw camvid." in alone) == imported
 
 
 def test_a_list_of_frames_that_changed_after_the_training_is_said() -> None:

@@ -13,7 +13,7 @@ import segunc
 from segunc.posteriors.model import load_model
 from segunc.scores import SCORES
 from tests.conftest import Job
-from tests.verbs.processes import FAST, succeed
+from tests.verbs.processes import FAST, refuse, succeed
 
 SETTINGS = {
     "temperature": "--temperature.pixels 200 --temperature.draws 4",
@@ -52,6 +52,25 @@ def calibrated(overconfident: Job, tmp_path_factory: pytest.TempPathFactory) -> 
     out = tmp_path_factory.mktemp("calibrated") / "model"
     fit("temperature", overconfident.base, out, overconfident.data)
     return out
+
+
+def test_the_doctor_finds_a_flipped_bit_of_the_bank(fitted: Path, tmp_path: Path) -> None:
+    command = "doctor --draws 4 --size 64x128 --model"
+    done = succeed(command, fitted, FAST)
+    (line,) = (line for line in done.stdout.splitlines() if "files of what was fitted" in line)
+    assert line.startswith("  ok")
+    records = ("features.json", "anomaly.json", "calibration.json", "class_sets.json")
+    for name in (*records, "features.safetensors"):
+        assert name in line
+    model = tmp_path / "model"
+    shutil.copytree(fitted, model)
+    bank = model / "features.safetensors"
+    content = bytearray(bank.read_bytes())
+    content[-1] ^= 1
+    bank.unlink()  # it may be a link
+    bank.write_bytes(content)
+    refusal = refuse(command, model, FAST, code=1)
+    assert "not sound: files of what was fitted" in refusal
 
 
 def test_a_deterministic_model_is_calibrated_too(calibrated: Path) -> None:

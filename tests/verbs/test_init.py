@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -34,6 +35,7 @@ from segunc.maps.manifest import FORMAT as MAPS_FORMAT
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions
+from segunc.posteriors.map_records import _chosen_on
 from segunc.reporting.facts import KIND as REPORT_KIND
 from segunc.training.config import (
     TrainConfig,
@@ -43,7 +45,7 @@ from segunc.training.config import (
     record_data,
 )
 from segunc.verbs import threshold as threshold_module
-from segunc.verbs.evaluate import chosen_words, label_sources
+from segunc.verbs.evaluate import chosen_words, images_words, label_sources
 from segunc.verbs.init import InitResult
 from segunc.verbs.init_update import step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
@@ -774,6 +776,34 @@ def test_a_temperature_of_the_same_split_is_named() -> None:
     assert chosen_words(model, "camvid", "val").endswith("on which the model got its temperature")
     assert not chosen_words(model, "camvid", "test")
     assert not chosen_words(model, "cityscapes", "val")
+
+
+def test_images_that_something_was_fitted_on_are_named() -> None:
+    images = {"dataset": "cv/val", "split": "val", "images": "cv/val"}
+    model = {"chosen_on": [{"what": "features", **images}, {"what": "anomaly", **images}]}
+    assert images_words(model) == (
+        "the model got its features and its anomaly score on frames of cv/val; whether the frames "
+        "here are among them is not recorded"
+    )
+    assert not images_words({"chosen_on": [{"what": "anomaly", "dataset": "x", "split": "val"}]})
+    assert not images_words({})
+
+
+@pytest.mark.parametrize(
+    ("fitted_on", "images"),
+    [
+        ({"dataset": "cv/val"}, "cv/val"),
+        ({"dataset": "camvid"}, None),
+        ({"dataset": "data of a program"}, None),
+        ({"dataset": "five frames", "packaged": {"source": "five frames"}}, None),
+    ],
+)
+def test_a_record_of_images_is_told_from_one_of_a_data_set(
+    fitted_on: dict[str, Any], images: str | None
+) -> None:
+    attachment = SimpleNamespace(fitted_on={**fitted_on, "split": "val"})
+    (record,) = _chosen_on({}, {"anomaly": attachment})
+    assert record.get("images") == images
 
 
 @pytest.fixture(scope="module")
