@@ -21,7 +21,7 @@ from hypothesis import given, strategies as st
 
 import segunc
 from segunc.cli.main import main
-from segunc.core.errors import InputError, PartialFailure
+from segunc.core.errors import InputError
 from segunc.core.removal import LEDGER, Ledger
 from segunc.data.labels import LabelMap
 from segunc.gallery.colours import page_ranges
@@ -29,6 +29,7 @@ from segunc.gallery.condensed import condense
 from segunc.gallery.frame_files import labelled_objects
 from segunc.gallery.page_facts import summarise
 from segunc.gallery.review_page import run_id
+from segunc.maps.labelled import NoLabelError
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import Region
@@ -403,7 +404,7 @@ def test_labels_of_no_frame_are_refused(scene: Scene, tmp_path: Path) -> None:
     labels = tmp_path / "strangers"
     labels.mkdir()
     shutil.copy(scene.anomaly / f"{NAMES[3]}.png", labels / "z.png")
-    with pytest.raises(PartialFailure, match="no label in"):
+    with pytest.raises(NoLabelError, match="no label in"):
         write_page(scene.maps, tmp_path / "none", anomaly_labels=labels)
 
 

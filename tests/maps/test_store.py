@@ -299,7 +299,7 @@ MADE_AGAIN = "1 finished frames are made again: their maps or images are missing
 
 def assert_refused(home: Path, file: str, reason: str) -> None:
     score = file.split("/")[0]
-    with pytest.raises(InputError, match=rf"{FRAME}.* {reason}.*`verify`"):
+    with pytest.raises(InputError, match=rf"{FRAME}.* {reason}.*--verify"):
         MapsReader(home / "maps")._read(FRAME, score)
 
 
@@ -344,7 +344,7 @@ def test_a_damaged_line_is_refused(home: Path, log_lines: list[bytes]) -> None:
     first, second, third = log_lines[:3]
     damaged = second.replace(b'"mean"', b'"moan"')
     (home / "maps/frames.jsonl").write_bytes(first + first + damaged + third)
-    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*`verify`"):
+    with pytest.raises(DamageError, match=r"line 3, was changed since it was written.*--verify"):
         MapsReader(home / "maps")
 
 

@@ -180,8 +180,8 @@
     const disagreed = frames.filter(verdicts.disagree).length;
     if (!disagreed) return `${words.join(", ")}.`;
     return (
-      `${words.join(", ")}. Reviewers disagree on ${counted(disagreed, "frame", "frames")}; both verdicts are kept, ` +
-      "and the gallery can show these frames alone."
+      `${words.join(", ")}. Reviewers disagree on ${counted(disagreed, "frame", "frames")}; ` +
+      "both verdicts are kept, and the gallery can show these frames alone."
     );
   }
 

@@ -361,8 +361,8 @@
   }
 
   /* Draw the edges of what `holds` in a map, sharp at every zoom; nothing without a map. `key` says
-     what is drawn: the same is not drawn again. The line around a hole in what is flagged is dashed,
-     because a closed line within another would look like a flagged region. */
+     what is drawn: the same is not drawn again. The line around a hole in what is flagged is
+     dashed, because a closed line within another would look like a flagged region. */
   function drawEdges(drawing, map, key, holds) {
     const wanted = map ? String(key) : "";
     if (drawing.dataset.key === wanted) return;
