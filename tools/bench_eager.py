@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,6 @@ from segunc.options import image_size
 from tools.bench_sampler import job
 from tools.measuring import provenance
 
-PAUSE = 1.5  # seconds before each run
 BATCHES = (2, 4)
 
 
@@ -59,10 +59,24 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
     end = time.monotonic() + arguments.seconds
     while time.monotonic() < end:
         for name, run in runs.items():
-            time.sleep(PAUSE)
+            time.sleep(arguments.pause)
             images = int(name[-1]) if name.startswith("pass") else 1
             seconds[name].append(seconds_of(name, run) / images)
     return seconds
+
+
+def by_turn(seconds: dict[str, list[float]], draws: int) -> dict[str, float]:
+    """Return the median, over the turns, of maps over the draws times the best pass of the turn:
+    both were measured while the machine had about one speed.
+    """
+    passes = [times for name, times in seconds.items() if name.startswith("pass")]
+    limits = [draws * min(turn) for turn in zip(*passes, strict=True)]
+    medians = {}
+    for name, times in seconds.items():
+        if name.startswith("maps"):
+            ratios = [time / limit for time, limit in zip(times, limits, strict=True)]
+            medians[name] = statistics.median(ratios)
+    return medians
 
 
 def main() -> None:
@@ -78,6 +92,7 @@ def main() -> None:
     parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=150.0, help="about how long it measures")
+    parser.add_argument("--pause", type=float, default=1.5, help="seconds before each run")
     arguments = parser.parse_args()
     torch.set_flush_denormal(True)
     keep_freed_memory()  # as the command line does
@@ -86,7 +101,13 @@ def main() -> None:
     fastest = min(value for name, value in best.items() if name.startswith("pass"))
     limit = arguments.draws * fastest
     ratios = {name: best[name] / limit for name in best if name.startswith("maps")}
-    result = {**provenance(), "best": best, "limit": limit, "over the limit": ratios}
+    result = {
+        **provenance(),
+        "best": best,
+        "limit": limit,
+        "over the limit": ratios,
+        "over the limit of its turn, median": by_turn(seconds, arguments.draws),
+    }
     print(json.dumps({**result, "seconds": seconds}, indent=1))
 
 
