@@ -156,6 +156,8 @@ class Maps:
     unfinished: str
     frames: list[str]
     region: object | None = None
+    manifest: dict[str, Any] | None = None
+    records: tuple[Any, ...] = ()
 
 
 class NoGaps:

@@ -422,7 +422,7 @@ def test_a_correction_beats_a_verdict_that_is_dated_in_the_future(
     name_reviewer(visit, "Ben")
     file = write_file(scene, tmp_path / "future.json", ENTRY | {"time": "2999-01-01T00:00:00Z"})
     visit.page.set_input_files("#import-file", file)
-    visit.shown("#notices", "1 verdicts taken")
+    visit.shown("#notices", "1 verdict taken")
     visit.page.keyboard.press("s")
     visit.page.set_input_files("#import-file", file)
     visit.shown("#notices", "0 verdicts taken")

@@ -355,7 +355,7 @@ def test_255_beside_two_other_values_is_assumed_to_be_void(tmp_path: Path) -> No
 
 
 def test_values_that_a_label_map_lacks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"1 values .* not in label map camvid: 77"):
+    with pytest.raises(InputError, match=r"1 value .* not in label map camvid: 77"):
         init(tmp_path, halves(0, 1), halves(1, 77), label_map="camvid")
 
 
