@@ -3,8 +3,8 @@
 A drawn affine, the addition of a residual and a ReLU are three passes over memory, where a compiler
 makes one. Here an affine waits for the next function that the network calls. If that is an addition
 or a clamp in the place of its result, they are computed together; before any other function the
-affine is computed alone. Nothing can read the result while it waits, because every function of
-torch comes by here first.
+affine is computed alone. Every function of torch comes by here first, so none reads the result
+while it waits. Where code could do so unseen, nothing waits (``Engine.followed``).
 """
 
 from __future__ import annotations

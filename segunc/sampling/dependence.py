@@ -73,7 +73,7 @@ class Memory:
 
     def __init__(self) -> None:
         # The weak reference keeps the address of a storage that is gone from being used again.
-        self._storages: dict[int, StorageWeakRef] = {}
+        self._storages: dict[int | None, StorageWeakRef] = {}
 
     def add(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:
@@ -81,6 +81,13 @@ class Memory:
             if address is not None and address not in self._storages:
                 reference: Any = StorageWeakRef
                 self._storages[address] = reference(tensor.untyped_storage())
+
+    def __bool__(self) -> bool:
+        return bool(self._storages)
+
+    def remove(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self._storages.pop(_storage_address(tensor), None)
 
     def holds(self, tensors: Iterable[Tensor]) -> bool:
         """Return whether one of some tensors lies in it; one without a storage (sparse, oneDNN)
@@ -110,12 +117,15 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         random: the module and the operator that drew random numbers, or "".
         written: the memory of ``guarded`` tensors was changed, or used by code that function modes
             do not see.
+        unread: the memory of affines whose values no function has read that a function mode saw. A
+            thread of the network's own reads without being seen, by this mode, too.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.dependent = Memory()
         self.guarded = Memory()
+        self.unread = Memory()
         self.reads = False
         self.written = False
         self.unseen = ""
@@ -145,6 +155,10 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def after_function(self, func: Callable[..., Any], inputs: list[Tensor], output: Any) -> None:
         """Take what a function that a function mode saw made of its inputs."""
+        if not _is_metadata(func.__name__) and func.__name__ != "__get__":
+            self.unread.remove(inputs)
+        if func is torch.addcmul:
+            self.unread.add([output])
         if not self.dependent.holds(inputs):
             return
         outputs = list(tensors_in([output]))

@@ -92,9 +92,10 @@ class Engine:
         self._endings: dict[tuple[int, ...], Ending | None] = {}
         # Shapes of images whose values the network's code reads.
         self.branching: set[tuple[int, ...]] = set()
-        # Shapes of images for which a pass was watched, by whether code runs that function modes
-        # do not see.
+        # Shapes of images for which code runs that function modes do not see.
         self.unfollowed: set[tuple[int, ...]] = set()
+        # Shapes of images for which a watched pass showed no such code, nor a thread of the
+        # network's own.
         self.followed: set[tuple[int, ...]] = set()
         self.unsharable = False  # whether a pass that shares has failed
         if precision == "bfloat16":
@@ -140,6 +141,7 @@ class Engine:
         if key not in self._endings:
             logits, watch = self._watched(images, draws)
             self._endings[key] = watch.ending(logits)
+            watch.dependence.unread.remove([logits])
             self._note_dependence(watch.dependence, key, drawn=draws is not None)
         return self._endings[key]
 
@@ -172,9 +174,9 @@ class Engine:
             self.branching.add(shape)
             if drawn:
                 self.say(BRANCHING_NOTE)
-        if not dependence.unseen:
+        if not dependence.unseen and not dependence.unread:
             self.followed.add(shape)
-        else:
+        if dependence.unseen:
             self.unfollowed.add(shape)
             if self.shares:
                 self.say(

@@ -1,6 +1,7 @@
 """Affines that wait for what follows them give the numbers of affines that do not."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -226,6 +227,26 @@ def test_nothing_waits_where_code_runs_that_is_not_seen(clamps: list[bool]) -> N
     scripted: Any = torch.jit.script(nn.ReLU(inplace=True))
     network.act = scripted
     maps_of(network, "float32", 4)
+    assert clamps == []
+
+
+class Threaded(Residual):
+    """Reads a feature map in a thread of its own, which no mode of this thread follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads = ThreadPoolExecutor(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normalised = self.norm(self.convolution(self.stem(x)))
+        activated = self.threads.submit(torch.sigmoid, normalised).result()
+        logits = self.last(self.head(activated))
+        return F.interpolate(logits, x.shape[-2:], mode="bilinear", align_corners=False)
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_nothing_waits_where_a_thread_of_the_network_reads(chunk: int, clamps: list[bool]) -> None:
+    maps_of(Threaded(), "float32", chunk)
     assert clamps == []
 
 
