@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from segunc.core.errors import PartialFailure
 from segunc.frames.image_source import stamp_of
-from segunc.maps.labelled import LabelSources
+from segunc.maps.labelled import LabelSources, NoLabelError
 from segunc.maps.reader import MapsReader
 
 FRAMES = ("train/s/000", "val/s/000")
@@ -54,5 +53,5 @@ def test_a_frame_of_other_bytes_gets_no_label_of_its_number(
 ) -> None:
     images, masks = draw(tmp_path)
     sources = LabelSources(anomaly_labels=masks, images=images)
-    with pytest.raises(PartialFailure, match="no label named like images/train/s/000"):
+    with pytest.raises(NoLabelError, match="no label named like images/train/s/000"):
         sources.find(maps_of(stamp), ["s/000"])
