@@ -4,8 +4,9 @@
         --draws 16 --chunks 1,2,4 --seconds 150
 
 Everything is measured in one process and in turns, with a pause before each run: a virtual machine
-that has computed for long may be slowed down. The limit is the draws times the best compiled pass
-of one image, of two and of four images in a batch; ``tools.bench_sampler`` has all rows, each in a
+that has computed for long may be slowed down. The limit is as many compiled passes as there are
+draws, two or four images in a batch, whichever is faster. It runs as long as the maps do: a short
+run meets the machine at its fastest more often. ``tools.bench_sampler`` has all rows, each in a
 process of its own.
 """
 
@@ -16,6 +17,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,17 +34,27 @@ def make_runs(arguments: argparse.Namespace) -> dict[str, Callable[[], object]]:
     """Return what is measured: compiled passes by their batch, and eager maps by their chunk."""
     runs = {}
     for batch in BATCHES:
-        name = f"pass compiled x{batch}"
-        runs[name] = job(name, arguments)[0]
+        one_pass = job(f"pass compiled x{batch}", arguments)[0]
+        passes = arguments.draws // batch
+        runs[f"{passes} passes compiled x{batch}"] = partial(repeat, one_pass, passes)
     for chunk in arguments.chunks.split(","):
         settings = vars(arguments) | {"chunk": int(chunk), "compiled": False}
         runs[f"maps, {chunk} draws at once"] = job("maps", argparse.Namespace(**settings))[0]
     return runs
 
 
+def repeat(run: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        run()
+
+
+def is_limit(name: str) -> bool:
+    return "passes" in name
+
+
 def seconds_of(name: str, run: Callable[[], object]) -> float:
     """Return the seconds of one run; inference mode would compile a pass again."""
-    mode: Any = torch.no_grad() if name.startswith("pass") else torch.inference_mode()
+    mode: Any = torch.no_grad() if is_limit(name) else torch.inference_mode()
     with mode:
         start = time.perf_counter()
         run()
@@ -50,7 +62,7 @@ def seconds_of(name: str, run: Callable[[], object]) -> float:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
-    """Return the seconds of each run; those of a pass are of one image."""
+    """Return the seconds of each run, turn by turn."""
     runs = make_runs(arguments)
     for name, run in runs.items():
         seconds_of(name, run)
@@ -60,20 +72,19 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
     while time.monotonic() < end:
         for name, run in runs.items():
             time.sleep(arguments.pause)
-            images = int(name[-1]) if name.startswith("pass") else 1
-            seconds[name].append(seconds_of(name, run) / images)
+            seconds[name].append(seconds_of(name, run))
     return seconds
 
 
-def by_turn(seconds: dict[str, list[float]], draws: int) -> dict[str, float]:
-    """Return the median, over the turns, of maps over the draws times the best pass of the turn:
-    both were measured while the machine had about one speed.
+def by_turn(seconds: dict[str, list[float]]) -> dict[str, float]:
+    """Return the median, over the turns, of maps over the faster passes of the turn: both were
+    measured while the machine had about one speed.
     """
-    passes = [times for name, times in seconds.items() if name.startswith("pass")]
-    limits = [draws * min(turn) for turn in zip(*passes, strict=True)]
+    passes = [times for name, times in seconds.items() if is_limit(name)]
+    limits = [min(turn) for turn in zip(*passes, strict=True)]
     medians = {}
     for name, times in seconds.items():
-        if name.startswith("maps"):
+        if not is_limit(name):
             ratios = [time / limit for time, limit in zip(times, limits, strict=True)]
             medians[name] = statistics.median(ratios)
     return medians
@@ -94,19 +105,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=150.0, help="about how long it measures")
     parser.add_argument("--pause", type=float, default=1.5, help="seconds before each run")
     arguments = parser.parse_args()
+    if arguments.draws % max(BATCHES):
+        parser.error(f"--draws must be a multiple of {max(BATCHES)}, so that passes divide them")
     torch.set_flush_denormal(True)
     keep_freed_memory()  # as the command line does
     seconds = measure(arguments)
     best = {name: min(times) for name, times in seconds.items()}
-    fastest = min(value for name, value in best.items() if name.startswith("pass"))
-    limit = arguments.draws * fastest
-    ratios = {name: best[name] / limit for name in best if name.startswith("maps")}
+    limit = min(value for name, value in best.items() if is_limit(name))
+    ratios = {name: best[name] / limit for name in best if not is_limit(name)}
     result = {
         **provenance(),
         "best": best,
         "limit": limit,
         "over the limit": ratios,
-        "over the limit of its turn, median": by_turn(seconds, arguments.draws),
+        "over the limit of its turn, median": by_turn(seconds),
     }
     print(json.dumps({**result, "seconds": seconds}, indent=1))
 

@@ -5,13 +5,14 @@
 // Logits are read as their halves. Neither an interpolation nor a difference of two halves can leave float32, so that
 // every finite logit has its right softmax: networks mask classes by the lowest float.
 //
-// Nothing here is written for one instruction set: the inner loops run along columns and are left to the compiler's
-// vectoriser. Draws are added one after the other, so that it does not matter in how many calls they come.
+// The inner loops run along columns and are left to the compiler's vectoriser; only a lookup of neighbours is written out
+// (Lanes). Draws are added one after the other, so that it does not matter in how many calls they come.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "native_numbers.h"
@@ -20,6 +21,17 @@
 namespace {
 
 constexpr int64_t BLOCK = 128;  // output columns at a time: 150 classes of them, twice, stay in the second-level cache
+
+// Vectors whose numbers one instruction puts into any order. A gather takes one load for each number.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__AVX512F__)
+constexpr int64_t LANES = 16;
+#elif defined(__GNUC__) && !defined(__clang__) && defined(__AVX2__)
+constexpr int64_t LANES = 8;
+#else
+constexpr int64_t LANES = 0;  // no such instruction is known
+#endif
+
+constexpr int64_t NARROW = BLOCK + 2 + LANES;  // low-resolution columns of a block, and what a vector reads behind them
 
 constexpr float LOWEST = -87.3365f;  // ln of the smallest normal float; exp of what lies lower counts as 0
 
@@ -77,6 +89,51 @@ void read_row(const T* row, const int64_t* strides, int64_t classes, int64_t cou
     }
 }
 
+// One column from its two neighbours. A difference times a weight would lose the smaller of two numbers.
+template <typename Number>
+inline Number between(Number weight, Number left, Number right) {
+    return (1.0f - weight) * left + weight * right;
+}
+
+// Columns from..to-1 of all classes, upsampled from `narrow`: out[c][x].
+void widen_columns(const float* narrow, int64_t classes, const int32_t* left, const int32_t* right, const float* weight,
+                   int64_t from, int64_t to, float* out) {
+    const int32_t first = left[0];
+    for (int64_t c = 0; c < classes; ++c) {
+        const float* source = narrow + c * NARROW;
+        float* target = out + c * BLOCK;
+        for (int64_t x = from; x < to; ++x)
+            target[x] = between(weight[x], source[left[x] - first], source[right[x] - first]);
+    }
+}
+
+// The same for whole vectors of columns, as far as there are any; returns the first column that is left.
+int64_t widen_vectors(const float* narrow, int64_t classes, const int32_t* left, const int32_t* right, const float* weight,
+                      int64_t width, float* out) {
+    int64_t x = 0;
+    if constexpr (LANES > 0) {
+        typedef float Floats __attribute__((vector_size(LANES * 4)));
+        typedef int32_t Integers __attribute__((vector_size(LANES * 4)));
+        for (; x + LANES <= width; x += LANES) {
+            const int32_t start = left[x];
+            if (right[x + LANES - 1] - start >= LANES) return x;  // more neighbours than a vector holds: no upsampling
+            Integers lefts, rights;
+            Floats weights;
+            std::memcpy(&lefts, left + x, sizeof lefts);
+            std::memcpy(&rights, right + x, sizeof rights);
+            std::memcpy(&weights, weight + x, sizeof weights);
+            for (int64_t c = 0; c < classes; ++c) {
+                Floats source;
+                std::memcpy(&source, narrow + c * NARROW + start - left[0], sizeof source);
+                const Floats a = __builtin_shuffle(source, lefts - start), b = __builtin_shuffle(source, rights - start);
+                const Floats column = between(weights, a, b);
+                std::memcpy(out + c * BLOCK + x, &column, sizeof column);
+            }
+        }
+    }
+    return x;
+}
+
 // Half the logits in one low-resolution row of all classes, upsampled along its width: out[c][x] for x in the block.
 template <typename T>
 void widen_row(const T* row, const int64_t* strides, int64_t classes, const int32_t* left, const int32_t* right,
@@ -86,15 +143,9 @@ void widen_row(const T* row, const int64_t* strides, int64_t classes, const int3
     // Logits that have their size already: every column is its own source.
     if (count == width && left[width - 1] == right[width - 1] && right[0] == first)
         return read_row(row, strides, classes, count, out, BLOCK);
-    read_row(row, strides, classes, count, narrow, BLOCK + 2);
-    for (int64_t c = 0; c < classes; ++c) {
-        const float* source = narrow + c * (BLOCK + 2);
-        float* target = out + c * BLOCK;
-        for (int64_t x = 0; x < width; ++x) {
-            // A difference times a weight would lose the smaller of two numbers.
-            target[x] = (1.0f - weight[x]) * source[left[x] - first] + weight[x] * source[right[x] - first];
-        }
-    }
+    read_row(row, strides, classes, count, narrow, NARROW);
+    const int64_t done = widen_vectors(narrow, classes, left, right, weight, width, out);
+    widen_columns(narrow, classes, left, right, weight, done, width, out);
 }
 
 struct Planes {
@@ -176,30 +227,39 @@ void add_row(const float* __restrict upper, const float* __restrict lower, float
     }
 }
 
+// Each widened row is the lower one of some output rows and the upper one of the next, so that every draw keeps its last.
 template <typename T>
 void add(const T* logits, const int64_t* strides, int64_t draws, int64_t classes, float factor, const int32_t* above,
          const int32_t* below, const float* down, const int32_t* left, const int32_t* right, const float* across,
          int64_t top, int64_t bottom, int64_t earlier, const Planes& planes) {
-    std::vector<float> narrow(classes * (BLOCK + 2)), upper(classes * BLOCK), lower(classes * BLOCK), z(classes * BLOCK);
-    for (int64_t first = top; first < bottom;) {
-        int64_t last = first + 1;  // output rows between the same two low-resolution rows
-        while (last < bottom && above[last] == above[first] && below[last] == below[first]) ++last;
-        for (int64_t x = 0; x < planes.width; x += BLOCK) {
-            const int64_t width = std::min(BLOCK, planes.width - x);
+    const int64_t size = classes * BLOCK;
+    const int64_t inner[2] = {strides[1], strides[3]};
+    std::vector<float> narrow(classes * NARROW), rows((draws + 1) * size), z(size);
+    std::vector<float*> kept(draws);
+    for (int64_t s = 0; s < draws; ++s) kept[s] = rows.data() + s * size;
+    float* spare = rows.data() + draws * size;
+    for (int64_t x = 0; x < planes.width; x += BLOCK) {
+        const int64_t width = std::min(BLOCK, planes.width - x);
+        const auto widen = [&](int64_t s, int64_t y, float* out) {
+            const T* row = logits + s * strides[0] + y * strides[2];
+            widen_row(row, inner, classes, left + x, right + x, across + x, width, narrow.data(), out);
+        };
+        int64_t held = -1;  // the low-resolution row that the draws keep
+        for (int64_t first = top; first < bottom;) {
+            int64_t last = first + 1;  // output rows between the same two low-resolution rows
+            while (last < bottom && above[last] == above[first] && below[last] == below[first]) ++last;
+            const bool is_between = below[first] != above[first];
             for (int64_t s = 0; s < draws; ++s) {
-                const T* plane = logits + s * strides[0];
-                const int64_t inner[2] = {strides[1], strides[3]};
-                widen_row(plane + above[first] * strides[2], inner, classes, left + x, right + x, across + x, width,
-                          narrow.data(), upper.data());
-                if (below[first] != above[first])
-                    widen_row(plane + below[first] * strides[2], inner, classes, left + x, right + x, across + x,
-                              width, narrow.data(), lower.data());
-                const float* second = below[first] != above[first] ? lower.data() : upper.data();
+                if (held != above[first]) widen(s, above[first], kept[s]);
+                if (is_between) widen(s, below[first], spare);
+                const float* lower = is_between ? spare : kept[s];
                 for (int64_t y = first; y < last; ++y)
-                    add_row(upper.data(), second, down[y], factor, classes, y, x, width, earlier + s, planes, z.data());
+                    add_row(kept[s], lower, down[y], factor, classes, y, x, width, earlier + s, planes, z.data());
+                if (is_between) std::swap(kept[s], spare);
             }
+            held = below[first];
+            first = last;
         }
-        first = last;
     }
 }
 
