@@ -137,7 +137,7 @@ def test_a_verdict_keeps_what_another_tab_has_stored(flagged: Visit) -> None:
     page.keyboard.press("a")
     flagged.shown("#progress", "2 of 6 judged")
     stored = page.evaluate(f"JSON.parse(localStorage.getItem({key})).map(({{ frame }}) => frame)")
-    assert stored == NAMES[:2]
+    assert stored == list(NAMES[:2])
 
 
 def test_undo_leads_back_to_the_region_of_another_frame(flagged: Visit) -> None:
