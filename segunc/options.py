@@ -1009,8 +1009,9 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
             reviewers who gave their name, unless two others have judged (default auto)
         flag (SCORE=VALUE|JSON): threshold that decides what the page flags: entropy=0.6, or
             threshold.json
-        verdicts (JSON): verdicts that pages exported: check, merge and count them; with --out the
-            page shows them
+        verdicts (JSON): verdicts that pages exported: check, merge and count them. Of two by one
+            reviewer on one frame or region, the later one counts. With --out the page shows them
+            beside those of earlier imports
         out (DIR): folder of the page
         to: page (default), or fiftyone: a data set of FiftyOne, whose files are in --out; verdicts
             become tags

@@ -129,13 +129,13 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
 
 @dataclass(frozen=True)
 class EarlierVerdicts:
-    """The imported verdicts of the page that a page replaces."""
+    """The verdicts that a page holds from earlier imports."""
 
     kept: list[Verdict]
-    note: str  # what a user should know; empty for nothing
+    note: str  # what a user should know if the page is made again; empty for nothing
 
 
-def _earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
+def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
     """Return the verdicts that were imported into the page in a folder, if it is of the same
     run.
     """
@@ -346,7 +346,7 @@ def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
     """
     out = files.folder
     _check_folder(reader, files)
-    earlier = _earlier_verdicts(out, reader)
+    earlier = earlier_verdicts(out, reader)
     out.mkdir(parents=True, exist_ok=True)
     files.check([*PARTS, PAGE_NAME])
     files.clear(PARTS)

@@ -16,6 +16,8 @@ from segunc.core.urls import local_folder
 from segunc.decisions.flags import read_thresholds
 from segunc.gallery.fiftyone_dataset import read_tags, write_dataset
 from segunc.gallery.review_page import (
+    EarlierVerdicts,
+    earlier_verdicts,
     note_on_program,
     page_of,
     run_id,
@@ -24,6 +26,7 @@ from segunc.gallery.review_page import (
     write_verdicts,
 )
 from segunc.maps.labelled import open_maps
+from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import (
     Verdict,
     agreement_table,
@@ -191,28 +194,74 @@ def _refuse_page_options(options: ReviewOptions) -> None:
         )
 
 
+def _notes_on(
+    earlier: EarlierVerdicts, lists: Sequence[Sequence[Verdict]], out: str | None
+) -> tuple[str, ...]:
+    """Return lines on dates, changes and earlier imports among verdicts that are merged."""
+    verdicts = list(itertools.chain(earlier.kept, *lists))
+    notes = (
+        note_on_dates(verdicts),
+        note_on_changes(verdicts),
+        _note_on_earlier(earlier, lists, out),
+    )
+    return tuple(note for note in notes if note)
+
+
+def _note_on_earlier(
+    earlier: EarlierVerdicts, lists: Sequence[Sequence[Verdict]], out: str | None
+) -> str:
+    """Return a line on the verdicts of earlier imports that the page keeps beside those of the
+    files; empty where there is none.
+    """
+    if not earlier.kept:
+        return earlier.note  # that they cannot be read
+    subjects = {verdict.subject for verdicts in lists for verdict in verdicts}
+    number = sum(verdict.subject not in subjects for verdict in earlier.kept)
+    if not number:
+        return ""
+    are = "1 verdict of an earlier import is"
+    if number > 1:
+        are = f"{number} verdicts of earlier imports are"
+    return (
+        f"{are} not in these files; the page in {out} keeps and counts them; for a page of these "
+        "files alone, give a new folder as --out"
+    )
+
+
+def _earlier_on(
+    page: Mapping[str, Any], reader: MapsReader, options: ReviewOptions
+) -> EarlierVerdicts:
+    """Return the verdicts that a page holds from earlier imports.
+
+    Raises:
+        InputError: the page is of other maps, or an option of the page is given.
+    """
+    out = Path(str(options.out))
+    if page.get("run") != run_id(reader):
+        raise InputError(
+            f"{out} is a review page of other maps than those in {reader.place}",
+            hint="give the --out of their page, or a new folder",
+        )
+    _refuse_page_options(options)
+    return earlier_verdicts(out, reader)
+
+
 def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
-    """Merge and count verdicts and, where there is a page of the same run, let it show them."""
+    """Merge and count verdicts and, where there is a page of the same run, let it show them beside
+    those that it holds from earlier imports.
+    """
     reader = open_maps(local_folder(options.maps))
     run = run_id(reader)
     lists = [read_verdicts(path, run, reader.frames) for path in paths]
-    verdicts = merge_verdicts(lists)
-    all_verdicts = list(itertools.chain.from_iterable(lists))
-    told = (note_on_dates(all_verdicts), note_on_changes(all_verdicts))
-    notes = tuple(note for note in told if note)
+    page = page_of(Path(options.out)) if options.out else None
+    earlier = _earlier_on(page, reader, options) if page else EarlierVerdicts([], "")
+    verdicts = merge_verdicts([earlier.kept, *lists])
+    notes = _notes_on(earlier, lists, options.out)
     tables = [summary_table(verdicts, len(reader.frames)), agreement_table(verdicts)]
     table = "\n\n".join(table for table in tables if table)
     if not options.out:
         return ReviewResult(verdicts=table, notes=notes)
     out = Path(options.out)
-    page = page_of(out)
-    if page is not None and page.get("run") != run:
-        raise InputError(
-            f"{out} is a review page of other maps than those in {reader.place}",
-            hint="give the --out of their page, or a new folder",
-        )
-    if page is not None:
-        _refuse_page_options(options)
     made = ReviewResult() if page else _write_page(options, out)
     path = write_verdicts(out, run, verdicts)
     program = note_on_program(out)

@@ -11,6 +11,16 @@ from tests.support.map_folders import SIZE, maps_of, write_folder
 from tests.support.shadows import backgrounds, shadows_where_nothing_scrolls
 from tests.support.visits import Visit
 
+# How far the names of rows lie from the left edge of each table that scrolls, after it scrolled.
+NAMES_AFTER_SCROLLING = """
+    [...document.querySelectorAll(".wide")].filter((box) => box.scrollWidth > box.clientWidth)
+      .map((box) => {
+        box.scrollLeft = 1e6;
+        const name = box.querySelector("tbody th");
+        return name.getBoundingClientRect().left - box.getBoundingClientRect().left;
+      })
+"""
+
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
@@ -60,3 +70,11 @@ def test_no_shadow_stands_where_nothing_scrolls(visit: Visit, page: Path) -> Non
     assert shadows_where_nothing_scrolls(visit.page, ".wide") == []
     visit.page.emulate_media(media="print")
     assert backgrounds(visit.page, ".wide") == {"none"}
+
+
+def test_a_table_that_scrolls_keeps_the_names_of_its_rows(visit: Visit, page: Path) -> None:
+    visit.page.set_viewport_size({"width": 240, "height": 900})
+    visit.page.goto(page.as_uri())
+    moved = visit.page.evaluate(NAMES_AFTER_SCROLLING)
+    assert moved
+    assert all(left == pytest.approx(0, abs=1) for left in moved)

@@ -39,7 +39,7 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     visit.shown("#progress", "60 of 60 judged")
     visit.shown("#live", "every frame of the gallery has a verdict")
     page.keyboard.press("Control+z")
-    visit.shown("#live", "Undone: unsure on 000059")
+    visit.shown("#live", "Undone: unsure on frame 000059")
     assert not page.locator("#live.unseen").count()  # for everybody to read
     visit.shown("#progress", "59 of 60 judged")
     page.keyboard.press("Control+Shift+Z")
@@ -55,10 +55,10 @@ def test_sixty_frames_by_keyboard_alone(tmp_path: Path, visit: Visit) -> None:
     second.open(index, "order=source")
     name_reviewer(second, "=Ben")
     second.page.locator("#cards a").first.focus()
-    for key in "aamsu" * 12:  # on the cards of the gallery
+    for place, key in enumerate("aamsu" * 12, start=1):  # on the cards of the gallery
         second.page.keyboard.press(key)
+        second.shown("#progress", f"{place} of 60 judged")
         second.page.keyboard.press("ArrowRight")
-    second.shown("#progress", "60 of 60 judged")
     theirs = export(second, "json", tmp_path / "ben.json")
     second.page.set_input_files("#import-file", mine)
     second.shown("#notices", "60 verdicts taken. Reviewers disagree on 12 frames")
@@ -110,6 +110,36 @@ def test_undo_keeps_the_region_chosen(flagged: Visit) -> None:
     assert page.evaluate("segunc.verdicts.all().every(({ region }) => region)")
 
 
+def test_undo_names_the_region_and_its_verdict(flagged: Visit) -> None:
+    page = flagged.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    page.keyboard.press("Control+z")
+    flagged.shown("#live", f"Undone: false on region 1 of frame {NAMES[0]}")
+    page.keyboard.press("Control+Shift+Z")
+    flagged.shown("#live", f"Done again: false on region 1 of frame {NAMES[0]}")
+
+
+def test_a_verdict_keeps_what_another_tab_has_stored(flagged: Visit) -> None:
+    page = flagged.page
+    key = "'segunc-review:' + segunc.data.page.run"
+    other = {
+        "frame": NAMES[1],
+        "region": None,
+        "reviewer": "Ana",
+        "verdict": "missed",
+        "note": "",
+        "time": "2026-01-01T00:00:00.000Z",
+    }
+    # The event that tells this tab of it has not come yet.
+    page.evaluate(f"localStorage.setItem({key}, JSON.stringify([{json.dumps(other)}]))")
+    page.keyboard.press("a")
+    flagged.shown("#progress", "2 of 6 judged")
+    stored = page.evaluate(f"JSON.parse(localStorage.getItem({key})).map(({{ frame }}) => frame)")
+    assert stored == list(NAMES[:2])
+
+
 def test_undo_leads_back_to_the_region_of_another_frame(flagged: Visit) -> None:
     page = flagged.page
     page.keyboard.press("r")
@@ -118,6 +148,7 @@ def test_undo_leads_back_to_the_region_of_another_frame(flagged: Visit) -> None:
     page.evaluate(f"segunc.state.set({{ frame: {NAMES[5]!r}, region: null }})")
     flagged.until(f"segunc.table.name(segunc.stage.shown()) === {NAMES[5]!r}")
     page.keyboard.press("Control+z")
+    flagged.shown("#live", f"Undone: false on a region of frame {NAMES[0]}")
     flagged.shown("#frame-name", NAMES[0])
     flagged.shown("#subject", "Judging region 1")
 
@@ -303,7 +334,7 @@ def test_a_verdict_that_is_given_again_at_another_threshold_can_be_undone(
     threshold = "segunc.verdicts.all()[0].threshold"
     assert visit.page.evaluate(threshold) == 0.6
     visit.page.keyboard.press("Control+z")
-    visit.shown("#live", f"Undone: the threshold on {NAMES[0]}")
+    visit.shown("#live", f"Undone: the threshold on frame {NAMES[0]}")
     assert visit.page.evaluate(threshold) == 0.5
 
 

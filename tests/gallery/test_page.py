@@ -318,6 +318,36 @@ def test_the_verb_writes_a_page_and_imports_verdicts(
     assert table(index, "verdicts")["verdicts"] == kept
 
 
+def test_a_second_import_keeps_what_the_first_brought(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "review"
+    index = segunc.review(maps=scene.maps, out=out).page
+    assert index is not None
+    run = table(index, "page")["run"]
+    files = []
+    given = [("Ana", "missed", 1), ("Ben", "true-alarm", 1), ("Ana", "unsure", 2)]
+    for number, (reviewer, verdict, day) in enumerate(given):
+        path = tmp_path / f"{number}.json"
+        write_verdict_file(path, run)
+        content = json.loads(path.read_text())
+        time = f"2026-01-0{day}T00:00:00Z"
+        content["verdicts"][0] |= {"reviewer": reviewer, "verdict": verdict, "time": time}
+        path.write_text(json.dumps(content))
+        files.append(path)
+    first = segunc.review(maps=scene.maps, verdicts=[files[2]], out=out)
+    assert not first.notes
+    second = segunc.review(maps=scene.maps, verdicts=[files[1]], out=out)
+    assert "1 verdict of an earlier import is not in these files" in second.notes[-1]
+    assert "1 frames judged by both" in second.verdicts
+    # The first file holds an earlier verdict of Ana, which does not count.
+    third = segunc.review(maps=scene.maps, verdicts=files[:2], out=out)
+    assert not any("earlier import" in note for note in third.notes)
+    shown = table(index, "verdicts")["verdicts"]
+    assert sorted((row["reviewer"], row["verdict"]) for row in shown) == [
+        ("Ana", "unsure"),
+        ("Ben", "true-alarm"),
+    ]
+
+
 def test_verdicts_are_not_imported_into_the_page_of_other_maps(
     scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

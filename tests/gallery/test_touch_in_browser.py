@@ -189,6 +189,59 @@ def test_an_alarm_is_judged_and_taken_back(index: Path, phone: Visit) -> None:
     assert page.evaluate("segunc.verdicts.all().length") == 0
 
 
+def test_undo_in_the_list_of_alarms_names_the_alarm(index: Path, phone: Visit) -> None:
+    page = phone.open(index, "view=alarms")
+    page.locator("#alarm-list [data-verdict='true-alarm']").nth(1).tap()
+    give_name(phone, "Ana")
+    phone.shown("#live", "alarm 2: true")
+    page.tap("#undo")
+    phone.shown("#live", "Undone: true on alarm 2, in frame ")
+
+
+def write_note(visit: Visit, button: str) -> None:
+    """Write a note by a button of the page, with the keyboard of the phone."""
+    page = visit.page
+    box = page.locator(button).first.bounding_box()
+    assert box is not None
+    assert box["height"] >= SMALLEST_TARGET
+    assert 0 <= box["x"] <= 390 - box["width"]
+    page.locator(button).first.tap()
+    give_name(visit, "Ana")
+    visit.shown("#note-dialog[open] h2", "Note on frame")
+    page.keyboard.type("wet road")
+    page.locator("#note-dialog button").tap()
+    visit.until("!document.getElementById('note-dialog').open")
+
+
+def test_the_note_of_an_alarm_is_written_by_its_button(index: Path, phone: Visit) -> None:
+    phone.open(index, "view=alarms")
+    phone.shown("#alarm-list .write-note", "note on frame")
+    write_note(phone, "#alarm-list .write-note")
+    phone.shown("#alarm-list li:first-child", "your note on the frame: wet road")
+    assert phone.page.is_enabled("#alarm-list li:first-child .write-note")
+
+
+def test_the_note_of_a_card_is_written_by_its_button(index: Path, phone: Visit) -> None:
+    page = phone.open(index, "view=gallery")
+    phone.shown("#cards .write-note", "Note")
+    write_note(phone, "#cards .write-note")
+    phone.shown("#cards li:first-child .badge", "note")
+    assert page.is_visible("#gallery-view")  # the card was not opened
+
+
+def test_the_button_of_a_note_covers_no_words_of_its_card(index: Path, phone: Visit) -> None:
+    page = phone.open(index, "view=gallery")
+    card = page.locator("#cards li").first
+    left = card.locator(".write-note").bounding_box()["x"]
+    ends = card.evaluate(
+        """(item) => [...item.querySelectorAll(".name, .facts")].map((line) => {
+          const { right } = line.getBoundingClientRect();
+          return right - parseFloat(getComputedStyle(line).paddingRight);
+        })"""
+    )
+    assert max(ends) <= left
+
+
 def test_the_next_alarm_is_whole_after_a_verdict(index: Path, phone: Visit) -> None:
     page = phone.open(index, "view=alarms")
     page.locator("#alarm-list [data-verdict='false-alarm']").first.tap()

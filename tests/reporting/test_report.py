@@ -1146,6 +1146,25 @@ def test_a_narrow_screen_shows_whole_commands_and_words(written: Path, browser: 
     page.close()
 
 
+NAMES_AFTER_SCROLLING = """
+    [...document.querySelectorAll('.table')].filter((box) => box.scrollWidth > box.clientWidth)
+      .map((box) => {
+        box.scrollLeft = 1e6;
+        const name = box.querySelector('tbody th');
+        return name.getBoundingClientRect().left - box.getBoundingClientRect().left;
+      })
+"""
+
+
+def test_a_table_that_scrolls_keeps_the_names_of_its_rows(written: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((written / "index.html").as_uri())
+    moved = page.evaluate(NAMES_AFTER_SCROLLING)
+    assert moved
+    assert all(left == pytest.approx(0, abs=1) for left in moved)
+    page.close()
+
+
 def test_no_line_ends_within_an_interval_or_before_a_percent_sign(facts: dict[str, Any]) -> None:
     line = {"name": "N", "state": "open", "text": "It is .176 [.163, .187] or 5 % of [a b, c]."}
     page = render({**facts, "summary": [line]}, "0")

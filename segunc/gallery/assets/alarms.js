@@ -218,12 +218,24 @@
       const key = element("kbd", {}, segunc.frame.VERDICT_KEYS[verdict]);
       return element("button", attributes, element("span", {}, words), key);
     });
-    const label = `Verdict on alarm ${position + 1}`;
+    const label = `Verdict and note on alarm ${position + 1}`;
     return element(
       "div",
       { class: "alarm-verdicts", role: "group", "aria-label": label },
       ...buttons,
+      noteButton(position),
     );
+  }
+
+  function noteButton(position) {
+    const attributes = {
+      type: "button",
+      class: "write-note",
+      title: `Write a note on frame ${shown[position].frame}`,
+      onclick: () => writeNoteAt(position),
+    };
+    const words = element("span", {}, "note on frame");
+    return element("button", attributes, words, element("kbd", {}, "e"));
   }
 
   function showVerdict(item, alarm) {
@@ -235,7 +247,7 @@
     item.querySelector(".others").replaceChildren(...regions.badges(othersOn(alarm)));
     const words = verdicts.get(alarm.frame)?.note ?? "";
     item.querySelector(".own-note").textContent = words && `your note on the frame: ${words}`;
-    for (const button of item.querySelectorAll(".alarm-verdicts button")) {
+    for (const button of item.querySelectorAll(".alarm-verdicts [data-verdict]")) {
       const kind = button.dataset.verdict;
       if (kind) button.setAttribute("aria-pressed", String(kind === verdict));
       else button.disabled = !verdict;
@@ -311,9 +323,24 @@
   function writeNote() {
     const focused = document.activeElement?.closest?.("#alarm-list li");
     if (focused) at = [...list.children].indexOf(focused);
-    const alarm = shown[at];
-    if (alarm) segunc.notes.open(alarm.frame, () => focusOn(at));
+    if (shown[at]) writeNoteAt(at);
     else announce("no alarm is chosen: the arrows lead to one", true);
+  }
+
+  function writeNoteAt(position) {
+    at = position;
+    segunc.notes.open(shown[position].frame, () => focusOn(position));
+  }
+
+  /* The number that a region of a frame has in the list; null where it is not listed. */
+  function numberOf(frame, region) {
+    const ofFrame = shown.filter((alarm) => alarm.frame === frame);
+    const candidates = ofFrame.map((alarm) => ({
+      alarm,
+      region: { score: listing.score, box: alarm.box },
+    }));
+    const found = regions.nearest(candidates, region.score, region.box);
+    return found && shown.indexOf(found.alarm) + 1;
   }
 
   function judgeAt(position, verdict, judged = () => {}) {
@@ -674,6 +701,7 @@
     update,
     judge,
     writeNote,
+    numberOf,
     nextOpen,
     focusOn: () => focusOn(at),
     leaders,

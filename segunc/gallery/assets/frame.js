@@ -306,9 +306,26 @@
   /* Take the last change back (or `again`) and go to what it was on. */
   function undo(again) {
     const change = verdicts.undo(again);
-    announce(change?.words ?? (again ? "nothing to do again" : "nothing to undo"), true);
-    const index = change && table.index(change.frame);
-    if (change && state.get().view === "frame" && index !== null) goToRegion(index, change.region);
+    if (!change) {
+      announce(again ? "nothing to do again" : "nothing to undo", true);
+      return;
+    }
+    announce(`${change.words} on ${subjectWords(change)}`, true);
+    const index = table.index(change.frame);
+    if (state.get().view === "frame" && index !== null) goToRegion(index, change.region);
+  }
+
+  /* What a change was on, by the number that the view gives to it. */
+  function subjectWords({ frame, region }) {
+    if (!region) return `frame ${frame}`;
+    const { view } = state.get();
+    const alarm = view === "alarms" ? segunc.alarms.numberOf(frame, region) : null;
+    if (alarm !== null) return `alarm ${alarm}, in frame ${frame}`;
+    const index = table.index(frame);
+    const isSeen = view === "frame" && index === stage.shown() && index === current();
+    const position = isSeen ? regions.placeOf(region) : null;
+    if (position !== null) return `region ${position + 1} of frame ${frame}`;
+    return `a ${region.score === null ? "drawn box" : "region"} of frame ${frame}`;
   }
 
   /* Go to a frame and choose a region of it (null for none): without it, the next key would judge

@@ -324,6 +324,22 @@
     const more = members.get(index)?.length;
     if (more) card.append(momentButton(name, more, current.opened === name));
     else if (isMember(index, current)) card.classList.add("member");
+    card.append(noteButton(name));
+  }
+
+  function noteButton(name) {
+    const attributes = {
+      type: "button",
+      class: "write-note",
+      tabindex: "-1",
+      "aria-label": `Note on frame ${name}`,
+      title: "Write a note on the frame (e)",
+      onclick: (event) => {
+        event.stopPropagation();
+        writeNoteOn(name);
+      },
+    };
+    return element("button", attributes, "✎ Note");
   }
 
   /* Whether a frame is shown because its moment is opened. */
@@ -438,7 +454,10 @@
       segunc.announce("no frame is chosen: the arrows lead to one", true);
       return;
     }
-    const name = table.name(order[focused]);
+    writeNoteOn(table.name(order[focused]));
+  }
+
+  function writeNoteOn(name) {
     // A filter by notes may have taken the card away meanwhile.
     segunc.notes.open(name, () => focusOn(cardOf(name) ?? focused));
   }

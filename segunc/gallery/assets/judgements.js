@@ -148,7 +148,10 @@
     }
   }
 
+  /* Keep all entries, with those that another tab has kept since this one read them: the text of
+     one tab takes the place of the other's. */
   function save() {
+    merge(kept());
     storable = store(KEY, JSON.stringify(all(true)));
     storeOrigin();
     tell();
@@ -279,7 +282,7 @@
   }
 
   /* Take the last change back (or `again`); gives the frame and the region (null for none) it was
-     on and a line that says what was done, or null. */
+     on and words that say what was done, or null. */
   function undo(again = false) {
     const change = (again ? undone : done).pop();
     if (!change) return null;
@@ -289,13 +292,13 @@
     put(key, entry);
     let what = after.note === before.note ? "the threshold" : "the note";
     if (after.verdict !== before.verdict) {
-      what = WORDS[after.verdict] || `no longer ${WORDS[before.verdict]}`;
+      const kinds = entry.region ? REGION_WORDS : WORDS;
+      what = kinds[after.verdict] || `no longer ${kinds[before.verdict]}`;
     }
-    const subject = `${entry.region ? "a region of " : ""}${entry.frame}`;
     return {
       frame: entry.frame,
       region: entry.region,
-      words: `${again ? "Done again" : "Undone"}: ${what} on ${subject}`,
+      words: `${again ? "Done again" : "Undone"}: ${what}`,
     };
   }
 
