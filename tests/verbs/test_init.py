@@ -423,6 +423,24 @@ def test_labels_beside_the_folder_give_a_command_that_works(
     assert "3 pairs of image and label" in succeed(*shlex.split(command)[1:]).stdout
 
 
+@pytest.mark.parametrize("folder", ["drive/labels_colour", "."])
+def test_the_folder_of_the_labels_alone_gives_a_command_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    root = tmp_path / "drive"
+    shutil.move(draw_drives(tmp_path / "data", drives=1) / "drive_0", root)
+    (root / "camera").rename(root / "images")
+    (root / "labels").rename(root / "labels_colour")
+    monkeypatch.chdir(tmp_path if folder != "." else root / "labels_colour")
+    said = refuse("init", folder, "--void #000000 --out", tmp_path / "x.yaml")
+    _, _, command = said.partition(
+        "labels_colour looks like labels, so take the folder that holds both: "
+    )
+    assert "3 pairs of image and label" in succeed(*shlex.split(command)[1:]).stdout
+    train = parse_config(TrainConfig, tmp_path / "x.yaml", [], others=lambda: OTHERS)
+    assert len(SegmentationDataModule(**train.data).dataset("train")) == 2
+
+
 def test_no_labels_beside_the_folder_leave_the_hint(tmp_path: Path) -> None:
     root = draw_drives(tmp_path / "data")
     shutil.rmtree(root / "drive_0/labels")
