@@ -216,7 +216,7 @@ def test_an_exceeded_promise_is_the_last_line_and_the_first_row(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("PROMISE EXCEEDED: by other, flagged normal pixels are ")
     assert re.search(r" are 0\.\d+, mean over \d+ other units, and 0\.3 was promised$", lines[-1])
-    assert any(line.startswith("| score | risk | achieved (mean over units) | ") for line in lines)
+    assert any("| achieved (mean over units) |" in line for line in lines)
     rows = [line for line in lines if line.startswith("| other ")]
     assert "flagged normal pixels" in rows[0]
     assert "EXCEEDED" in rows[0]
