@@ -107,6 +107,8 @@ def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
     *first, last = written
     yield f"wrote {', '.join(first)} and {last}" if first else f"wrote {last}"
     yield f"look at {result.picture}: labels must lie on their images"
+    if result.first:
+        yield f"first: {result.first}"
     yield f"then: {result.then}"
 
 
@@ -262,7 +264,7 @@ def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str
     )
     for control, risk in result.price.items():
         largest = MOST_OF.get(control, "")  # the risk that the threshold was chosen by
-        yield f"  {RISKS[control]}: {risk:.3g} on these units{largest}"
+        yield f"  {RISKS[control]}: {risk:.3g}, mean over these units{largest}"
     if threshold.right_flagged is not None and threshold.wrong_flagged is not None:
         yield f"  flagged right pixels: {threshold.right_flagged:.3g} of all right ones"
         yield f"  flagged wrong pixels: {threshold.wrong_flagged:.3g} of all wrong ones"
@@ -302,9 +304,13 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
             f"--flag {score}={result.percentile:.3g} lists regions: it flags about 1 % of the "
             "pixels of a typical frame, and promises nothing"
         )
-    for path in (options.out, options.events):
-        if path:
-            yield f"wrote {path}"
+    if options.out:
+        is_named_csv = str(options.out).lower().endswith(".csv")
+        yield f"wrote {options.out}" if is_named_csv else f"wrote {options.out} as CSV"
+    if options.events:
+        from segunc.decisions.events import format_of
+
+        yield f"wrote {options.events}: {format_of(Path(options.events))}"
 
 
 def _lines_of_moments(moments: Iterable[Any], root: Path) -> Iterator[str]:

@@ -136,8 +136,8 @@ def discover(
 
 
 def labels_beside(root: Path) -> Path | None:
-    """Return the first folder beside a folder that is named as labels and holds image files; None
-    if there is none.
+    """Return the first folder beside a folder that is named as labels and holds image files, or the
+    folder itself if it is named so and other image files lie beside it; None if there is none.
 
     Its path begins as that of the folder does: ``drive/labels`` for ``drive/camera``.
     """
@@ -148,12 +148,16 @@ def labels_beside(root: Path) -> Path | None:
         siblings = sorted(path for path in parent.iterdir() if not path.samefile(root))
     except OSError:  # a folder that nobody may list, or a broken link
         return None
+    of_labels: list[Path] = []
+    others: list[Path] = []
     for sibling in siblings:
-        if not is_named_as_label(Path(sibling.name, "file")):
-            continue
         if any(is_image_file(path) for path in sibling.rglob("*")):
-            return sibling
-    return None
+            is_named = is_named_as_label(Path(sibling.name, "file"))
+            (of_labels if is_named else others).append(sibling)
+    own_name = root.resolve().name
+    if others and is_named_as_label(Path(own_name, "file")):
+        return parent / own_name
+    return of_labels[0] if of_labels else None
 
 
 def is_pairs_picture(path: Path) -> bool:

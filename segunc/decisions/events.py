@@ -277,6 +277,15 @@ def write_events(path: Path, events: Sequence[Event]) -> None:
         write_file(path, csv_text(table).encode())
 
 
+def format_of(path: Path) -> str:
+    """Return in words what :func:`write_events` writes to a path."""
+    if path.name.endswith(COCO):
+        return "COCO, with masks"
+    if path.suffix == JSON:
+        return f"JSON, without masks; a name that ends in {COCO} gives COCO"
+    return "CSV, without masks"
+
+
 def _fields_except(event: Event, *left_out: str) -> dict[str, Any]:
     """Return the fields of an event by name, without those that are left out."""
     return {name: value for name, value in vars(event).items() if name not in left_out}

@@ -176,7 +176,8 @@ class GuaranteedThreshold(Settings):
             )
         if not run:
             return
-        different = differing_keys(self.settings, settings_of(run, self.score))
+        settings = _without_unused_temperature(self.settings)
+        different = differing_keys(settings, settings_of(run, self.score))
         if different:
             key, calibrated, current = different[0]
             # Where a run names no value, the model's own value holds.
@@ -450,7 +451,17 @@ def settings_of(run: Mapping[str, Any], score: str) -> dict[str, Any]:
         value = run.get(key)
         if value is not None:
             settings[key] = json_sha256(value) if isinstance(value, Mapping) else value
-    return settings
+    return _without_unused_temperature(settings)
+
+
+def _without_unused_temperature(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without the temperature of the logits where the mean over the draws has one.
+
+    It is 1 there, which would contradict the fitted one, of which ``calibrator_sha256`` is the
+    hash. Files of earlier versions hold both.
+    """
+    is_unused = "calibrator_sha256" in settings and settings.get("temperature") == 1.0
+    return {key: value for key, value in settings.items() if key != "temperature" or not is_unused}
 
 
 def read_threshold(path: Path, *, to_replace: bool = False) -> GuaranteedThreshold:

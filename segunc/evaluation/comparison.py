@@ -89,7 +89,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of results, and the warnings below it; ``baseline`` is the index of its column."""
+    """A table of results, and the warnings above it; ``baseline`` is the index of its column."""
 
     columns: tuple[str, ...]
     baseline: int
@@ -461,11 +461,13 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Write the table, the differences to the baseline, and the notes on both.
+    """Write the warnings, the table, the differences to the baseline, and the notes on both.
 
     Rows in which no column has a number stand in the notes alone.
     """
-    texts = [markdown_table(_rows_of_numbers(comparison))]
+    # What cannot be compared is said before the numbers.
+    texts = [f"Warning: {warning}." for warning in comparison.warnings]
+    texts.append(markdown_table(_rows_of_numbers(comparison)))
     if len(comparison.columns) > 1:
         texts.append(markdown_table(_rows_of_differences(comparison)))
     notes = "\n".join(_notes(comparison))
@@ -527,8 +529,6 @@ def format_p(p_value: float) -> str:
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
-    for warning in comparison.warnings:
-        yield f"Warning: {warning}."
     if any(cell.interval for row in comparison.rows for cell in row.cells):
         yield "Brackets hold 95 % intervals."
     if len(comparison.columns) > 1:

@@ -71,7 +71,10 @@ class FoundObjects(_OfObjects):
     With ``members`` only objects of these frames count. Counts are ``[B, 2]``, objects and found.
     """
 
-    metrics = (parts.higher("found", "found"), parts.Metric("objects", "objects"))
+    metrics = (
+        parts.higher("found", "found at the threshold (of all objects)"),
+        parts.Metric("objects", "objects"),
+    )
     undefined = NO_OBJECT
 
     def __init__(

@@ -467,6 +467,10 @@ class PooledGroup(Pooled):
         return super().count(frame) if frame.name in self.members else None
 
 
+FOUND_AT_5 = "found at 5 % flagged (of all objects)"
+"""Of the objects of a bin. Another table has those that are found at a threshold."""
+
+
 class ByObject(ArrayPart):
     """The pooled numbers of the objects of each bin against all normal pixels.
 
@@ -476,7 +480,7 @@ class ByObject(ArrayPart):
 
     needs = "anomaly"
     lacks = NO_ANOMALY_LABEL
-    metrics = (*AREAS, higher("found", "found"), Metric("objects"), Metric("pixels"))
+    metrics = (*AREAS, higher("found", FOUND_AT_5), Metric("objects"), Metric("pixels"))
     coarse = COARSE_KEYS
 
     def __init__(self, score: str, bins: ObjectBins) -> None:

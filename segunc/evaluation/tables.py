@@ -106,7 +106,9 @@ def unproven(numbers: Numbers) -> bool:
 
 def _promises(result: Result) -> Table:
     """Return what was promised and what is achieved, exceeded promises first."""
-    rows = [["score", "risk", "achieved", "promised", "upper bound", "units", "promise"]]
+    # The mean over units may differ much from the share of all objects in the other tables.
+    achieved = "achieved (mean over units)"
+    rows = [["score", "risk", achieved, "promised", "upper bound", "units", "promise"]]
     for score, control, numbers in promised(result):
         cells = [_number(numbers[key]) for key in ("risk", "level", "upper", "units")]
         kept = "kept here, not proven" if unproven(numbers) else "kept"
@@ -169,7 +171,7 @@ def _object_table(result: Result, kind: str, unit: str) -> Table:
                 rows[f"{bin_name}, {score}"] = numbers
     title = (
         f"Anomalous objects by {unit}, against all normal pixels; "
-        "found: half of their pixels are above what flags 5 %"
+        "found: half of their pixels are above what flags 5 % of the normal ones"
     )
     return Table(title, _rows(rows, titles(parts.ByObject.metrics) | {"objects": "objects"}))
 

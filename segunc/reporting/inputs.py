@@ -223,10 +223,13 @@ class Inputs:
         """Raise InputError where a file was made before the probabilities of the model were
         calibrated, or with another calibration.
         """
-        if "temperature" not in record:
+        keys = ("temperature", "calibrator_sha256")
+        if not any(key in record for key in keys):
             return  # of another tool
-        for key in ("temperature", "calibrator_sha256"):
-            if record.get(key) != self.model.hashes[key]:
+        # A threshold of maps whose mean over draws is calibrated names no temperature of logits.
+        recorded = {"temperature": 1.0, "calibrator_sha256": None, **record}
+        for key in keys:
+            if recorded[key] != self.model.hashes[key]:
                 raise InputError(
                     f"{source} was made with another calibration of the probabilities than "
                     f"{self.shown} has now",

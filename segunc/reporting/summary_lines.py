@@ -91,7 +91,7 @@ def share(part: int, whole: int) -> str:
     """Return a share of objects with its upper bound (one-sided, 95 %, Clopper and Pearson)."""
     bound = binomial_bound(part, whole)
     words = "95 %, if objects are independent of each other"
-    return f"{percent(part / whole, 0)}, upper bound {percent(bound, 0)} ({words})"
+    return f"{percent(part / whole, 0)} of all objects, upper bound {percent(bound, 0)} ({words})"
 
 
 def resampled(result: Row) -> str:
@@ -229,7 +229,7 @@ def _unknown_objects(facts: Row) -> Line:
         missed = sum(row[2] for row in rows)
         other = result.get("missed_score", score)
         who = "it" if other == score else title_of(other, capital=False)
-        sentences.append(f"{result['found']} {who} misses {missed} of {objects} objects:")
+        sentences.append(f"{result['found']} {who} misses {missed} of all {objects} objects:")
         sentences.append(f"{share(missed, objects)}.")
     return _line("Unknown objects", MEASURED, *sentences, _few_units(result))
 
@@ -253,7 +253,7 @@ def _operating_points(facts: Row) -> Iterator[Line]:
     for threshold in facts["thresholds"]:
         achieved = threshold["achieved"]
         sentences = [threshold["promise"]]
-        sentences += [_achieved(row, threshold["control"]) for row in achieved]
+        sentences += [_achieved(row, threshold) for row in achieved]
         if not achieved:
             sentences += [*not_measured(threshold), f"To measure it: {measuring(threshold)}."]
         sentences.append(threshold["condition"])
@@ -357,16 +357,22 @@ def promise_words(row: Row) -> str:
     return STATES[UNPROVEN] if _is_unproven(row) else str(row["kept"])
 
 
-def _achieved(row: Row, control: str) -> str:
+def _achieved(row: Row, threshold: Row) -> str:
+    """Return what a result achieved. Its risk is a mean over units, so it may differ much from the
+    share of all objects or pixels together.
+    """
     loss = "no number" if row["loss"] is None else format_number(row["loss"])
-    units = "" if row["units"] is None else f", {row['units']} units"
+    units = ""
+    if row["units"] is not None:
+        unit = unit_words(threshold.get("unit", ""))
+        units = f", mean over {row['units']} {unit}{'' if row['units'] == 1 else 's'}"
     upper = ""
     if row.get("upper") is not None:  # of few units it is far above what was achieved
         upper = f", at most {format_number(row['upper'])} with 95 % confidence"
-    text = f"{loss} on {row['data']}{units}{upper}: {row['kept']}"
+    text = f"{loss}{units} on {row['data']}{upper}: {row['kept']}"
     if _is_unproven(row):
         text += f" here, but the bound is above {format_number(row['level'])}"
-    text += _price(row, control)
+    text += _price(row, threshold["control"])
     if row.get("same_input"):
         text += ". These frames come from the input of the calibration; another drive tests more"
     if row.get("size_note"):
@@ -516,11 +522,10 @@ def _operation(facts: Row) -> Line:
         return _line("Operation", BROKEN, text)
     if monitor.get("alarms"):
         return _line("Operation", BROKEN, f"Alarm: {'; '.join(monitor['alarms'])}.")
-    sentences = [f"The monitor found no change in {monitor['frames']} frames."]
-    power = (monitor.get("power") or {}).get("line", "")
-    if power:
-        sentences.append(f"{power[0].upper()}{power[1:]}.")
-    return _line("Operation", MEASURED, *sentences)
+    # A state of an earlier version may not record what these frames could have shown.
+    power = (monitor.get("power") or {}).get("line") or "few frames show only large changes"
+    text = f"The monitor found no change in {monitor['frames']} frames; {power}."
+    return _line("Operation", MEASURED, text)
 
 
 def _domain(facts: Row) -> Line:

@@ -483,18 +483,18 @@ def _promises(result: Result) -> tuple[list[str], list[str]]:
     broken = []
     for score, control, numbers in promised(result):
         risk = RISKS[control]
-        units = f"on {numbers['units']} other units"
+        units = f"mean over {numbers['units']} other units"
         achieved = f"{numbers['risk']:.3g}"
         level = f"{numbers['level']:.3g}"
         if exceeded(numbers):
             broken.append(
-                f"PROMISE EXCEEDED: by {score}, {risk} are {achieved} {units}, "
+                f"PROMISE EXCEEDED: by {score}, {risk} are {achieved}, {units}, "
                 f"and {level} was promised"
             )
         else:
             promise = numbers.get("promise", f"{risk}, of at most {level}.")
             line = (
-                f"promised: {promise} Achieved {units}: {achieved}, of {level}; "
+                f"promised: {promise} Achieved, {units}: {achieved}, of {level}; "
                 f"{numbers['upper']:.3g} at most, with 95 % confidence"
             )
             if unproven(numbers):

@@ -54,6 +54,7 @@ from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, recorded_command, takes
 from segunc.verbs.init_update import (
     lines_of_choices,
+    note_on_no_record,
     step_after_update,
     with_earlier_choices,
     with_earlier_splits,
@@ -103,6 +104,7 @@ class InitResult(VerbResult):
         frames: the CSV file of the frames: split,image,label; None if the data set has splits.
         picture: a picture of pairs of images and labels, to look at.
         then: the command that comes next.
+        first: what has to be settled before it; empty for nothing.
         about: what was found, in lines.
         notes: what was assumed or left out.
         kept: the files of an earlier init that stay as they were.
@@ -117,6 +119,7 @@ class InitResult(VerbResult):
     about: tuple[str, ...]
     notes: tuple[str, ...]
     kept: tuple[Path, ...] = ()
+    first: str = ""
 
 
 @takes(InitOptions)
@@ -147,8 +150,7 @@ def init(options: InitOptions) -> InitResult:
     recognised = _recognised(root, options, notes)
     if recognised is not None:
         return _init_published(recognised, files)
-    discovered = _discover(root, options, typed)
-    discovered.notes[:0] = notes
+    discovered = _discover_noting(root, options, typed, notes)
     added: Counter[str] = Counter()
     if before:
         discovered.pairs, added = with_earlier_splits(discovered.pairs, before, discovered.notes)
@@ -179,7 +181,36 @@ def init(options: InitOptions) -> InitResult:
         about=_about(discovered, labels, rows, files.frames),
         notes=tuple(discovered.notes),
         kept=tuple(kept),
+        first=_settling_of_copies(files, typed) if copies else "",
     )
+
+
+def _settling_of_copies(files: _Files, typed: InitOptions) -> str:
+    """Return how copies over splits are settled before a training."""
+    update = recorded_command("init", InitOptions(data=typed.data, out=typed.out, update=True))
+    return (
+        f"settle the copies: give an image and its copy the same split in {files.frames}, or "
+        f"remove one of the two and call {update}"
+    )
+
+
+def _discover_noting(
+    root: Path, options: InitOptions, typed: InitOptions, notes: Sequence[str]
+) -> Found:
+    """Return what a folder holds, as :func:`_discover` does, with notes before those on the folder.
+
+    An update of a configuration of an earlier version also says which options may be missing.
+    """
+    unrecorded = note_on_no_record(typed) if typed.update else ""
+    try:
+        found = _discover(root, options, typed)
+    except InputError as error:
+        if not unrecorded:
+            raise
+        hint = f"{unrecorded}; {error.hint}" if error.hint else unrecorded
+        raise InputError(error.message, hint=hint) from error
+    found.notes[:0] = [*notes, unrecorded] if unrecorded else notes
+    return found
 
 
 def _discover(root: Path, options: InitOptions, typed: InitOptions) -> Found:
@@ -835,6 +866,8 @@ def _from(config: Path, path: Path) -> str:
     if shared == Path(shared.anchor):
         return str(target)
     relative = Path(os.path.relpath(target, folder)).as_posix()
+    if relative == ".":
+        return relative
     return relative if relative.startswith("..") else f"./{relative}"
 
 

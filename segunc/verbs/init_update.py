@@ -29,10 +29,12 @@ CALIBRATIONS = ("temperature", "anomaly", "class-sets")
 _CHOICE = re.compile(r"^#   --(images|labels|labelled-only) (.+)$", re.MULTILINE)
 """A line of a configuration with an option of its init, as :func:`lines_of_choices` writes it."""
 
+_NO_CHOICES = "# Its `segunc init` was given no --images, --labels or --labelled-only."
+
 
 def lines_of_choices(root: Path, options: InitOptions) -> str:
-    """Return the comments of a configuration that say which files an update takes; empty where the
-    user has not said it.
+    """Return the comments of a configuration that say which files an update takes, or that the
+    user has not said it, which a configuration of an earlier version does not say.
 
     Patterns are relative to the folder of the data, so that an update may run in another folder.
     """
@@ -44,7 +46,7 @@ def lines_of_choices(root: Path, options: InitOptions) -> str:
     if options.labelled_only:
         choices["labelled-only"] = True
     if not choices:
-        return ""
+        return f"{_NO_CHOICES}\n"
     lines = ["# `segunc init --update` takes these options again, unless others are typed:"]
     # JSON in ASCII, because the name of a folder may hold what ends a line.
     lines += [f"#   --{name} {json.dumps(value)}" for name, value in choices.items()]
@@ -56,8 +58,7 @@ def with_earlier_choices(options: InitOptions, notes: list[str]) -> InitOptions:
     not typed, and note them.
     """
     config = Path(options.out)
-    with reading(f"configuration {config}", "a YAML file in UTF-8"):
-        text = read_text(config)
+    text = _text_of(config)
     taken: dict[str, Any] = {}
     for name, shown in _CHOICE.findall(text):
         key = name.replace("-", "_")
@@ -77,6 +78,28 @@ def with_earlier_choices(options: InitOptions, notes: list[str]) -> InitOptions:
             words.append(shlex.quote(value))
     notes.append(f"takes {' '.join(words)} of the earlier init, from {config}")
     return replace(options, **taken)
+
+
+def note_on_no_record(options: InitOptions) -> str:
+    """Return what a user should know of a configuration of an earlier version, which does not say
+    which options its init was given; empty for another, and where the user types some of them.
+    """
+    if options.images or options.labels or options.labelled_only:
+        return ""
+    config = Path(options.out)
+    text = _text_of(config)
+    if _CHOICE.search(text) or _NO_CHOICES in text:
+        return ""
+    return (
+        f"{config} does not record whether its init was given --images, --labels or "
+        "--labelled-only, so if it was, give them again with --update"
+    )
+
+
+def _text_of(config: Path) -> str:
+    """Return the text of a configuration."""
+    with reading(f"configuration {config}", "a YAML file in UTF-8"):
+        return read_text(config)
 
 
 def with_earlier_splits(
@@ -103,8 +126,14 @@ def with_earlier_splits(
         updated.append(replace(pair, split=split))
     # Both say that splits were held out or found, which the earlier list overrules.
     notes[:] = [note for note in notes if not note.startswith("holds out ")]
-    shown = ", ".join(f"{count} {split}" for split, count in added.items()) or "none"
-    notes.append(f"new frames: {shown}; the {len(updated) - added.total()} others keep their split")
+    if added:
+        shown = ", ".join(f"{count} {split}" for split, count in added.items())
+        others = len(updated) - added.total()
+        notes.append(f"new frames: {shown}; the {others} others keep their split")
+    else:
+        notes.append(
+            f"no new frames; all {len(updated)} keep the split that the list of frames gives them"
+        )
     if added:
         notes.append(f"to use the new frames: {steps_with(added)}")
     if split_of:
@@ -152,8 +181,14 @@ def step_after_update(config: Path, added: Mapping[str, int], notes: list[str]) 
             f"the command below has the options of {earlier.folder}, the newest training in "
             f"{RUNS} with this configuration"
         )
+    if not added:
+        notes.append(
+            "if you moved frames into or out of train, or removed some there, train again with the "
+            "command below; if you moved or removed frames of other splits alone, "
+            f"{steps_with({'val': 1})}; otherwise the frames need nothing"
+        )
     notes.append(
-        "a run is not continued with other frames, so the next training needs a new folder"
+        "a training is not continued with other frames, so the next one writes a new folder"
     )
     return _training_with_new_frames(config, earlier)
 

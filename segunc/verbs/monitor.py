@@ -92,15 +92,15 @@ def monitor(options: MonitorOptions) -> MonitorResult:
         notes = [*notes, *notes_on_risk]
     alarms = _alarms(test, risk, threshold)
     state = _state(options, watched, test, len(past))
-    state |= {"power": power, "risk": risk, "alarms": alarms}
-    line = _line(watched, test, power, risk)
+    line = _line(watched, test, risk)
+    summary = _summary(watched, test, power, alarms)
+    state |= {"power": power, "risk": risk, "alarms": alarms, "summary": summary}
     paths = _write(state, test, options)
     if not test.measured and not alarms:
         raise _too_few(test, line, options)
-    verdict = "ALARM" if alarms else "no change found"
     return MonitorResult(
         state=state,
-        line=f"{verdict}: {line}",
+        line=f"ALARM: {line}" if alarms else f"{summary}; {line}",
         paths=paths,
         notes=tuple(notes),
         failure="; ".join(alarms),
@@ -125,16 +125,22 @@ def _alarms(
     return alarms
 
 
-def _line(
-    watched: _Watched,
-    test: _Test,
-    power: Mapping[str, Any] | None,
-    risk: Mapping[str, Any] | None,
+def _summary(
+    watched: _Watched, test: _Test, power: Mapping[str, Any] | None, alarms: Sequence[str]
 ) -> str:
-    """Return what the frames say so far in one line."""
+    """Return the verdict in one line. That nothing was found stands with what these frames could
+    have shown, because few frames show only large changes.
+    """
+    if alarms:
+        return f"ALARM: {'; '.join(alarms)}"
+    if power is None:
+        return f"nothing was measured: {_too_few_words(len(test.path), test)}"
+    return f"no change found in {watched.count}; {power['line']}"
+
+
+def _line(watched: _Watched, test: _Test, risk: Mapping[str, Any] | None) -> str:
+    """Return the numbers that the verdict rests on in one line."""
     parts = [test.line, f"{watched.count} by their {test.compared}"]
-    if power:
-        parts.append(power["line"])
     if risk:
         parts.append(risk["line"])
     return "; ".join(parts)
@@ -238,14 +244,18 @@ def _state(
 
 def _too_few(test: _Test, line: str, options: MonitorOptions) -> InputError:
     """Return the error for frames that could not have raised an alarm, whatever they show."""
-    number = len(test.path)
-    frames = "1 frame is" if number == 1 else f"{number} frames are"
     recorded = "" if options.out is None else f"; {options.out} says that nothing was measured"
     return InputError(
-        f"{frames} too few to raise an alarm, and at least {test.needed} are needed: {line}; the "
-        f"most extreme frames would reach 10^{test.reachable:.2f}{recorded}",
+        f"{_too_few_words(len(test.path), test)}: {line}; the most extreme frames would reach "
+        f"10^{test.reachable:.2f}{recorded}",
         hint="predict a longer drive, or more of them",
     )
+
+
+def _too_few_words(number: int, test: _Test) -> str:
+    """Return that some frames could not have raised an alarm, and how many could."""
+    frames = "1 frame is" if number == 1 else f"{number} frames are"
+    return f"{frames} too few to raise an alarm, and at least {test.needed} are needed"
 
 
 def _write(state: dict[str, Any], test: _Test, options: MonitorOptions) -> tuple[Path, ...]:
@@ -266,7 +276,8 @@ def _write(state: dict[str, Any], test: _Test, options: MonitorOptions) -> tuple
 
 
 def _power(values: Mapping[str, float], past: Mapping[str, float], alarm: float) -> dict[str, Any]:
-    """Return which shift of the statistic would have raised an alarm by now, and a line on it.
+    """Return the smallest shift of the statistic that would have raised an alarm by now, and a
+    line on it, which follows the number of frames.
 
     Args:
         values: frame -> statistic.
@@ -276,12 +287,17 @@ def _power(values: Mapping[str, float], past: Mapping[str, float], alarm: float)
     shift = detectable_shift(len(values), len(past), alarm)
     spread = float(np.std([*(past or values).values()]))
     since = "the first frame" if past else "the middle"
-    chance = f"with a probability of {100 * POWER:g} %, were statistics normal"
     if shift is None:
-        line = f"it would have missed a shift of {SHIFTS[-1]:g} standard deviations since {since}"
+        line = (
+            f"they are too few to show even a shift of {SHIFTS[-1]:g} standard deviations "
+            f"({SHIFTS[-1] * spread:.3g}) since {since}"
+        )
     else:
-        amount = f"{shift:g} standard deviations ({shift * spread:.3g})"
-        line = f"it would have found a shift of {amount} since {since} {chance}"
+        deviations = "1 standard deviation" if shift == 1 else f"{shift:g} standard deviations"
+        line = (
+            f"they show only shifts of at least {deviations} ({shift * spread:.3g}) since {since}, "
+            f"with a probability of {100 * POWER:g} % if statistics are normal"
+        )
     return {"shift": shift, "spread": spread, "probability": POWER, "line": line}
 
 

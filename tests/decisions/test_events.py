@@ -229,6 +229,24 @@ def test_coco_masks_are_the_flagged_regions(coco: dict[str, Any]) -> None:
         assert annotation["area"] == mask.sum()
 
 
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a_coco.json", "COCO, with masks"),
+        ("coco.json", "JSON, without masks; a name that ends in _coco.json gives COCO"),
+        ("a.csv", "CSV, without masks"),
+    ],
+)
+def test_what_was_written_is_said(
+    maps_of_a_drive: Path, tmp_path: Path, name: str, written: str
+) -> None:
+    words = ("summary", "--maps", maps_of_a_drive, "--flag", "entropy=0.5")
+    out = tmp_path / name
+    done = run(*words, "--events", out, "--out", tmp_path / "worst")
+    assert f"wrote {out}: {written}\n" in done.stdout
+    assert f"wrote {tmp_path / 'worst'} as CSV\n" in done.stdout
+
+
 def test_images_without_a_rate_are_no_sequence(tmp_path: Path) -> None:
     maps = write_events_scene(tmp_path / "maps", timed=False)
     assert not segunc.summary(maps, flag=["entropy=0.5"]).events
@@ -253,6 +271,7 @@ def test_numbers_of_events_run_over_all_thresholds(tmp_path: Path) -> None:
     [
         ("e.json", [], "`flag` entropy=0.5"),
         ("e.xml", ["entropy=0.5"], "ends in none of .csv, .json, _coco.json"),
+        ("events", ["entropy=0.5"], "ends in none of .csv, .json, _coco.json"),
         (None, ["margin=0.5"], "has no map 'margin'"),
     ],
 )

@@ -266,6 +266,7 @@ def test_the_verb_says_what_changed_by_state_figure_and_exit_code(calibrated: Ca
     assert 40 < int(state["fired"][-4:]) < 60
     assert f"no longer like those of the calibration: alarm at {state['fired']}" in done.stderr
     assert re.search("ALARM: martingale .* against 60 calibration frames", done.stdout)
+    assert state["summary"].startswith("ALARM: the frames are no longer like those")
     assert (state["frames"], state["reference"]["frames"], state["risk"]) == (80, 60, None)
     assert state["martingale"] > 2
     assert all(
@@ -391,6 +392,7 @@ def test_too_few_frames_are_no_evidence_that_nothing_changed(
     assert "8 frames are too few to raise an alarm, and at least 9 are needed" in refused.stderr
     assert "no change found" not in refused.stdout
     assert (state["measured"], state["frames"], state["fired"]) == (False, 8, None)
+    assert state["summary"].startswith("nothing was measured: 8 frames are too few")
     assert state["reachable"] < 2
 
 
@@ -400,10 +402,24 @@ def test_silence_says_which_change_it_would_have_found(calibrated: Calibrated) -
     power = found.state["power"]
     records = MapsReader(options["reference"]).records
     spread = np.std([record["mean"]["entropy"] for record in records.values()])
-    assert found.line.startswith("no change found: ")
-    assert f"a shift of {power['shift']:g} standard deviations" in found.line
+    assert power["shift"] == 1.0
+    size = f"at least 1 standard deviation ({power['spread']:.3g}) since the first frame"
+    verdict = f"no change found in 80 frames; they show only shifts of {size}, with a probability"
+    assert found.line.startswith(verdict)
+    assert found.state["summary"].startswith(verdict)
     assert power["spread"] == pytest.approx(spread, rel=1e-6)
     assert found.state["measured"] is True
+
+
+def test_silence_of_few_frames_says_that_they_show_nothing(calibrated: Calibrated) -> None:
+    options = calibrated(0.0, apart=1.25)
+    found = monitor(**options | {"apart": 12.0})
+    assert found.state["power"]["shift"] is None
+    assert found.state["summary"].startswith(
+        "no change found in 9 of 80 frames; they are too few to show even a shift of 4 standard "
+        "deviations ("
+    )
+    assert found.line.startswith(found.state["summary"])
 
 
 def test_the_shift_that_is_said_to_be_found_is_found_and_the_next_smaller_is_not() -> None:

@@ -198,7 +198,7 @@ def test_a_promise_that_is_kept_is_a_note_with_its_bound(
     )
     (note,) = [note for note in result.notes if note.startswith("promised: ")]
     found = result.numbers["flagged"]["other"]
-    assert f"{made.promise} Achieved on 20 other units: {found['risk']:.3g}, of 0.2" in note
+    assert f"{made.promise} Achieved, mean over 20 other units: {found['risk']:.3g}, of 0.2" in note
     assert f"{found['upper']:.3g} at most, with 95 % confidence" in note
     assert result.exceeded == ()
     assert (found["condition"], found["control"]) == (made.condition, "missed-objects")
@@ -215,6 +215,8 @@ def test_an_exceeded_promise_is_the_last_line_and_the_first_row(
     assert main([*words, "--replicates", "0", "--out", str(tmp_path / "m.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("PROMISE EXCEEDED: by other, flagged normal pixels are ")
+    assert re.search(r" are 0\.\d+, mean over \d+ other units, and 0\.3 was promised$", lines[-1])
+    assert any("| achieved (mean over units) |" in line for line in lines)
     rows = [line for line in lines if line.startswith("| other ")]
     assert "flagged normal pixels" in rows[0]
     assert "EXCEEDED" in rows[0]
@@ -477,7 +479,7 @@ def test_a_line_says_of_which_thresholds_the_false_alarms_are_the_most(
     assert main([*words, "--out", str(tmp_path / "t.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if line.startswith("  false alarms: ")]
-    assert line.endswith(" on these units, the most at this or any higher threshold")
+    assert line.endswith(", mean over these units, the most at this or any higher threshold")
 
 
 @pytest.fixture(scope="module")
@@ -787,6 +789,25 @@ def test_a_threshold_depends_on_what_was_fitted_for_its_score(
         made.check_run(run | {"calibrator_sha256": "ab" * 32}, "t.json")
 
 
+def test_a_temperature_of_the_mean_leaves_no_temperature_of_the_logits_beside_it(
+    predicted: Job, tmp_path: Path
+) -> None:
+    made = calibrate_predicted(predicted, tmp_path / "t.json")
+    run = run_of(predicted) | {"temperature": 1.0}
+    calibrated = run | {"calibrator_sha256": "ab" * 32}
+    assert settings_of(run, "entropy")["temperature"] == 1.0
+    settings = settings_of(calibrated, "entropy")
+    assert "temperature" not in settings
+    assert settings["calibrator_sha256"] == "ab" * 32
+    replace(made, settings=settings).check_run(calibrated, "t.json")
+    of_an_earlier_version = settings | {"temperature": 1.0}
+    replace(made, settings=of_an_earlier_version).check_run(calibrated, "t.json")
+    with pytest.raises(InputError, match="another temperature than these"):
+        replace(made, settings=of_an_earlier_version).check_run(
+            calibrated | {"calibrator_sha256": "cd" * 32}, "t.json"
+        )
+
+
 def test_a_file_of_another_threshold_is_replaced_with_a_note(
     predicted: Job, tmp_path: Path
 ) -> None:
@@ -1081,7 +1102,7 @@ def test_right_and_wrong_pixels_of_errors_kept_are_told_apart(
     assert f"  flagged right pixels: {made.right_flagged:.3g} of all right ones\n" in printed
     assert f"  flagged wrong pixels: {made.wrong_flagged:.3g} of all wrong ones\n" in printed
     assert "normal pixels" not in printed
-    assert "on these units, the most at this or any lower threshold\n" in printed
+    assert ", mean over these units, the most at this or any lower threshold\n" in printed
 
 
 def test_the_note_on_errors_kept_tells_right_and_wrong_pixels_apart(

@@ -109,6 +109,7 @@ def test_the_tables_show_the_bins_that_hold_objects() -> None:
     assert result["reasons"]["scores.own.size.100000+.auroc"] == "no labelled object belongs here"
     row = next(line for line in text.splitlines() if line.startswith("| 30-100000, own"))
     assert format_number(sizes["30-100000"]["found"]) in row
+    assert "| found at 5 % flagged (of all objects) |" in text
     # A table of results shows them where they are asked for.
     assert {"size", "groups"} <= set(HIDDEN)
 

@@ -108,7 +108,9 @@ def test_other_data_is_not_compared(tmp_path: Path, change: dict[str, object], s
     comparison = compare(load_results(pair(tmp_path, **change)))
     (warning,) = comparison.warnings
     assert re.match(f"not comparable: first and other differ in {said}", warning)
-    assert warning in format_comparison(comparison)
+    text = format_comparison(comparison)
+    assert text.startswith(f"Warning: {warning}.\n\n| number ")
+    assert text.count(warning) == 1
     # Numbers of the labels that are the same may be compared.
     refused = rows(comparison)[AUROC]
     other = rows(comparison)["segmentation.miou"]

@@ -89,6 +89,7 @@ def threshold(loss: float) -> dict[str, Any]:
         "control": "missed-objects",
         "score": "entropy",
         "file": "t.json",
+        "unit": "frame",
         "achieved": [row],
     }
 
@@ -134,8 +135,8 @@ def test_missed_objects_are_a_share_with_its_upper_bound() -> None:
     bound = binomtest(53, 64, alternative="less").proportion_ci(0.95, method="exact").high
     assert round(53 / 64, 2) == 0.83
     words = "95 %, if objects are independent of each other"
-    assert share(53, 64) == f"83 %, upper bound {100 * bound:.0f} % ({words})"
-    assert f"it misses 53 of 64 objects: {share(53, 64)}." in line("Unknown objects")["text"]
+    assert share(53, 64) == f"83 % of all objects, upper bound {100 * bound:.0f} % ({words})"
+    assert f"it misses 53 of all 64 objects: {share(53, 64)}." in line("Unknown objects")["text"]
 
 
 def test_the_headline_is_of_the_best_score_and_names_that_of_the_threshold() -> None:
@@ -145,14 +146,14 @@ def test_the_headline_is_of_the_best_score_and_names_that_of_the_threshold() -> 
     assert text.startswith("The score anomaly finds anomaly pixels with an AUPR of .692 on ")
     assert (
         "The numbers with a threshold are of entropy, the score of t.json, which has an AUPR of "
-        ".400. At the threshold entropy misses 53 of 64 objects:"
+        ".400. At the threshold entropy misses 53 of all 64 objects:"
     ) in text
 
 
 def test_a_headline_of_the_score_of_the_threshold_names_no_other() -> None:
     text = line("Unknown objects", thresholds=[threshold(0.05)])["text"]
     assert "numbers with a threshold" not in text
-    assert "At the threshold it misses 53 of 64 objects:" in text
+    assert "At the threshold it misses 53 of all 64 objects:" in text
 
 
 def test_test_frames_stand_for_the_model_before_those_of_a_validation() -> None:
@@ -245,7 +246,8 @@ def test_a_promise_stands_with_its_condition_and_its_price() -> None:
     text = line("Operating point", thresholds=[threshold(0.05)])["text"]
     assert text.startswith("At most 10 %.")
     assert text.endswith("It holds on this road.")
-    assert ".050 on streets test, 20 units, at most .139 with 95 % confidence: kept" in text
+    words = "on streets test, at most .139 with 95 % confidence: kept"
+    assert f".050, mean over 20 frames {words}" in text
     assert "kept, with 48.0 % of the normal pixels flagged." in text
 
 
@@ -396,9 +398,9 @@ def test_an_alarm_is_said_in_its_words() -> None:
 @pytest.mark.parametrize(
     ("power", "sentence"),
     [
-        (None, ""),
-        ({"line": ""}, ""),
-        ({"line": "a shift of 1 is found"}, " A shift of 1 is found."),
+        (None, "few frames show only large changes"),
+        ({"line": ""}, "few frames show only large changes"),
+        ({"line": "they show shifts of 1"}, "they show shifts of 1"),
     ],
 )
 def test_silence_is_a_measurement_with_its_power(power: Any, sentence: str) -> None:
@@ -406,7 +408,7 @@ def test_silence_is_a_measurement_with_its_power(power: Any, sentence: str) -> N
     assert line("Operation", monitor=monitor, gaps=[]) == {
         "name": "Operation",
         "state": "measured",
-        "text": f"The monitor found no change in 50 frames.{sentence}",
+        "text": f"The monitor found no change in 50 frames; {sentence}.",
     }
 
 

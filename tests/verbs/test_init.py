@@ -361,7 +361,9 @@ def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: 
     assert f"kept {config} and {tmp_path / 'x-classes.csv'} as they were" in done
     assert f"wrote {tmp_path / 'x-frames.csv'}\n" in done
     assert f"then: segunc train --config {config} --out runs/updated\n" in done
-    assert "the next training needs a new folder" in done
+    assert "no new frames; all 6 keep the split that the list of frames gives them" in done
+    assert "if you moved frames into or out of train, or removed some there, train again" in done
+    assert "the next one writes a new folder" in done
 
 
 def csv_of_colours(path: Path, void: str) -> Path:
@@ -421,6 +423,24 @@ def test_labels_beside_the_folder_give_a_command_that_works(
     assert "3 pairs of image and label" in succeed(*shlex.split(command)[1:]).stdout
 
 
+@pytest.mark.parametrize("folder", ["drive/labels_colour", "."])
+def test_the_folder_of_the_labels_alone_gives_a_command_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    root = tmp_path / "drive"
+    shutil.move(draw_drives(tmp_path / "data", drives=1) / "drive_0", root)
+    (root / "camera").rename(root / "images")
+    (root / "labels").rename(root / "labels_colour")
+    monkeypatch.chdir(tmp_path if folder != "." else root / "labels_colour")
+    said = refuse("init", folder, "--void #000000 --out", tmp_path / "x.yaml")
+    _, _, command = said.partition(
+        "labels_colour looks like labels, so take the folder that holds both: "
+    )
+    assert "3 pairs of image and label" in succeed(*shlex.split(command)[1:]).stdout
+    train = parse_config(TrainConfig, tmp_path / "x.yaml", [], others=lambda: OTHERS)
+    assert len(SegmentationDataModule(**train.data).dataset("train")) == 2
+
+
 def test_no_labels_beside_the_folder_leave_the_hint(tmp_path: Path) -> None:
     root = draw_drives(tmp_path / "data")
     shutil.rmtree(root / "drive_0/labels")
@@ -469,6 +489,52 @@ def test_an_update_without_patterns_takes_none(tmp_path: Path) -> None:
     first.config.write_text(first.config.read_text() + "#   --labels none of these\n")
     updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
     assert not any(note.startswith("takes ") for note in updated.notes)
+    assert not any("does not record" in note for note in updated.notes)
+
+
+def as_of_an_earlier_version(config: Path) -> None:
+    """Take out of a configuration what it says of the options of its init."""
+    lines = config.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith(("#   --", "# Its `segunc init`"))]
+    assert len(kept) < len(lines)
+    config.write_text("".join(kept))
+
+
+NOT_RECORDED = "does not record whether its init was given --images, --labels or --labelled-only"
+
+
+def test_an_update_of_an_earlier_version_says_that_options_must_be_given_again(
+    tmp_path: Path,
+) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    as_of_an_earlier_version(first.config)
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert [note for note in updated.notes if f"{first.config} {NOT_RECORDED}" in note]
+    typed = segunc.init(root, out=tmp_path / "x.yaml", labels="annotations", update=True)
+    assert not any("does not record" in note for note in typed.notes)
+
+
+def test_an_update_that_fails_without_the_options_of_an_earlier_version_says_so(
+    tmp_path: Path,
+) -> None:
+    root = draw_drives(tmp_path / "data")
+    (root / "drive_2/labels/0.png").unlink()
+    config = tmp_path / "x.yaml"
+    succeed("init", root, "--labelled-only --void none --out", config)
+    as_of_an_earlier_version(config)
+    said = refuse("init", root, "--update --out", config)
+    assert "have no label" in said
+    assert f"Hint: {config} {NOT_RECORDED}, so if it was, give them again" in said
+    assert "--labelled-only leaves them out" in said
+
+
+def test_a_configuration_in_the_folder_of_its_data_names_a_clean_path(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data")
+    config = segunc.init(root, out=root / "mine.yaml", void=["11"]).config
+    assert yaml.safe_load(config.read_text())["data"]["root"] == "."
+    parsed = parse_config(TrainConfig, config, [], others=lambda: OTHERS)
+    assert Path(parsed.data["root"]) == root
 
 
 RED = (200, 20, 10)
@@ -1243,7 +1309,7 @@ def test_new_validation_frames_are_followed_by_the_fits_that_are_recorded() -> N
     assert result.then == f"segunc finetune {temperature}"
     assert any("runs/abnn, the newest model in runs" in note for note in result.notes)
     assert any("find thresholds again" in note for note in result.notes)
-    assert not any("next training" in note for note in result.notes)
+    assert not any("writes a new folder" in note for note in result.notes)
     for method in ("anomaly", "temperature", "features", "class-sets"):
         record_command(Path("runs/abnn"), FIT.format(method), Path("runs/abnn"))
     last = "segunc finetune --method anomaly --base runs/abnn --out runs/abnn --anomaly.frames 3"
@@ -1302,6 +1368,21 @@ def test_copies_of_images_in_another_split_are_noted(tmp_path: Path) -> None:
         "2 images have the bytes of an image of another split, the first is images/val/a_0003.jpg "
         "(val), as images/train/a_0000.jpg (train)"
     )
+
+
+def test_copies_are_settled_before_the_training(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data")
+    config = tmp_path / "my.yaml"
+    assert "\nfirst: " not in succeed("init", root, "--void 11 --out", config).stdout
+    shutil.copy(root / "images/train/a_0000.jpg", root / "images/val/a_0003.jpg")
+    for words in ("--void 11 --overwrite", "--update"):
+        done = succeed("init", root, words, "--out", config).stdout
+        *_, first, then = done.strip().splitlines()
+        assert first.startswith("first: settle the copies: give an image and its copy the same")
+        assert f"my-frames.csv, or remove one of the two and call segunc init {root}" in first
+        assert "--update" in first
+        assert "--overwrite" not in first
+        assert then.startswith("then: segunc train ")
 
 
 def test_copies_within_a_split_are_not_noted(tmp_path: Path) -> None:
