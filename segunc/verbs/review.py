@@ -195,7 +195,7 @@ def _refuse_page_options(options: ReviewOptions) -> None:
 
 
 def _notes_on(
-    earlier: EarlierVerdicts, lists: Sequence[Sequence[Verdict]], out: str | None
+    earlier: EarlierVerdicts, lists: Sequence[Sequence[Verdict]], out: str | Path | None
 ) -> tuple[str, ...]:
     """Return lines on dates, changes and earlier imports among verdicts that are merged."""
     verdicts = list(itertools.chain(earlier.kept, *lists))
@@ -208,7 +208,7 @@ def _notes_on(
 
 
 def _note_on_earlier(
-    earlier: EarlierVerdicts, lists: Sequence[Sequence[Verdict]], out: str | None
+    earlier: EarlierVerdicts, lists: Sequence[Sequence[Verdict]], out: str | Path | None
 ) -> str:
     """Return a line on the verdicts of earlier imports that the page keeps beside those of the
     files; empty where there is none.

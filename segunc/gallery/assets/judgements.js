@@ -148,10 +148,7 @@
     }
   }
 
-  /* Keep all entries, with those that another tab has kept since this one read them: the text of
-     one tab takes the place of the other's. */
   function save() {
-    merge(kept());
     storable = store(KEY, JSON.stringify(all(true)));
     storeOrigin();
     tell();
@@ -272,8 +269,9 @@
   }
 
   /* Keep an entry as the latest of its reviewer on its thing, also where another machine's clock is
-     ahead. */
+     ahead. What other tabs have kept is read first: this tab's text takes the place of theirs. */
   function put(key, entry) {
+    merge(kept());
     const now = Date.now();
     const before = Date.parse(entries.get(key)?.time ?? "");
     const time = Number.isNaN(before) ? now : Math.max(now, before + 1);
@@ -452,6 +450,7 @@
       revealed(frame) ? on(frame).filter((entry) => entry.region && !isOwn(entry)) : [],
     reviewer: () => name,
     add(list) {
+      merge(kept());
       const taken = merge(list);
       if (taken) save();
       return taken;

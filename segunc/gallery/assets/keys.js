@@ -311,7 +311,8 @@
     {
       group: "Verdict",
       keys: ["e"],
-      words: "write a note on the frame, also of a card or an alarm (or press its button); " +
+      words:
+        "write a note on the frame, also of a card or an alarm (or press its button); " +
         "Escape leaves it",
       act: writeNote,
       where: () => state.get().view !== "run",
