@@ -2,15 +2,18 @@
 
 A drawn affine, the addition of a residual and a ReLU are three passes over memory, where a compiler
 makes one. Here an affine waits for the next function that the network calls. If that is an addition
-or a clamp in the place of its result, they are computed together; before any other function the
-affine is computed alone. Every function of torch comes by here first, so none reads the result
-while it waits. Where code could do so unseen, nothing waits (``Engine.followed``).
+in the place of its result, or a clamp, they are computed together; before any other function the
+affine is computed alone. Behind a clamp that returns a tensor of its own, the affine waits on: as a
+rule nobody holds its result any more when the next function is called, and it is never computed.
+Every function of torch comes by here first, so none reads the result while it waits. Where code
+could do so unseen, nothing waits (``Engine.followed``).
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +27,7 @@ from segunc.sampling.native import PIECES, Library, compiled
 
 SOURCE = Path(__file__).with_name("affine_native.cpp")
 _ADDITIONS = (Tensor.add_, Tensor.__iadd__)
+_RELUS = (torch.relu, Tensor.relu)
 _RELUS_IN_PLACE = (torch.relu_, Tensor.relu_)
 _TYPES = (torch.bfloat16, torch.float32)
 
@@ -55,21 +59,19 @@ class WaitingAffine:
         maps: ``[n, C, H, W]``, channels last.
         scale: ``[n, C, 1, 1]`` or ``[1, C, 1, 1]``.
         shift: likewise.
-        result: like ``maps``.
         addend: what is added to the affine, like ``maps``; None for nothing.
     """
 
     maps: Tensor
     scale: Tensor
     shift: Tensor
-    result: Tensor
     addend: Tensor | None = None
 
-    def compute(self, bounds: tuple[float, float] | None = None) -> Tensor:
-        """Return the result with its numbers, clamped to bounds if there are any."""
+    def compute(self, result: Tensor, bounds: tuple[float, float] | None = None) -> None:
+        """Write the numbers into a result like ``maps``, clamped to bounds if there are any."""
         images, channels, height, width = self.maps.shape
         low, high = bounds or (0.0, 0.0)
-        tensors = (self.maps, self.scale, self.shift, self.addend, self.result)
+        tensors = (self.maps, self.scale, self.shift, self.addend, result)
         arguments = (
             *(None if tensor is None else tensor.data_ptr() for tensor in tensors),
             self.maps.dtype == torch.bfloat16,
@@ -81,7 +83,6 @@ class WaitingAffine:
             high,
         )
         native_affine().call("segunc_affine", arguments, images * height * width)
-        return self.result
 
 
 class DeferredAffines:
@@ -91,6 +92,7 @@ class DeferredAffines:
 
     def __init__(self) -> None:
         self._waiting: WaitingAffine | None = None
+        self._reference: weakref.ref[Tensor] | None = None
 
     def call(
         self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
@@ -98,40 +100,63 @@ class DeferredAffines:
         """Return the result of a function that is joined to an affine, or is one that may wait;
         None where the caller shall call it.
         """
-        if self._waiting is not None:
-            joined = self._joined(self._waiting, func, args, kwargs)
-            if joined is not None:
-                return joined
-            self.settle()
+        result = self._held_result()
+        if self._waiting is not None and result is not None:
+            is_about_result = bool(args) and args[0] is result
+            if is_about_result:
+                joined = self._joined(self._waiting, result, func, args, kwargs)
+                if joined is not None:
+                    return joined
+            self._waiting.compute(result)
+        self._forget()
         if func is torch.addcmul and not kwargs:
-            self._waiting = _waiting_affine(*args)
-        return None if self._waiting is None else self._waiting.result
+            return self._begin(*args)
+        return None
 
     def settle(self) -> None:
-        """Compute the affine that waits, if there is one."""
-        waiting = self._waiting
+        """Compute the affine that waits, if there is one whose result somebody holds."""
+        result = self._held_result()
+        if self._waiting is not None and result is not None:
+            self._waiting.compute(result)
+        self._forget()
+
+    def _held_result(self) -> Tensor | None:
+        """Return the result of the affine that waits; None where nobody else holds it."""
+        return None if self._reference is None else self._reference()
+
+    def _forget(self) -> None:
         self._waiting = None
-        if waiting is not None:
-            waiting.compute()
+        self._reference = None
+
+    def _begin(self, shift: Any, maps: Any, scale: Any) -> Tensor | None:
+        """Return the result of an affine that waits from now on; None for one that may not."""
+        self._waiting = _waiting_affine(shift, maps, scale)
+        if self._waiting is None:
+            return None
+        result = torch.empty_like(maps, memory_format=torch.channels_last)
+        self._reference = weakref.ref(result)
+        return result
 
     def _joined(
         self,
         waiting: WaitingAffine,
+        result: Tensor,
         func: Callable[..., Any],
         args: Sequence[Any],
         kwargs: dict[str, Any],
     ) -> Tensor | None:
-        """Return the result of a function in the place of the waiting one's; None where it is no
-        such function.
+        """Return what a function of the waiting one's result gives; None where it cannot be
+        joined.
         """
-        result = waiting.result
-        is_about_result = bool(args) and args[0] is result
-        if not is_about_result:
-            return None
-        bounds = _bounds_in_place(func, kwargs, result.dtype)
+        bounds = _bounds_of(func, kwargs, result.dtype)
+        if bounds is not None and _is_in_place(func, kwargs):
+            waiting.compute(result, bounds)
+            self._forget()
+            return result
         if bounds is not None:
-            self._waiting = None
-            return waiting.compute(bounds)
+            clamped = torch.empty_like(result)
+            waiting.compute(clamped, bounds)
+            return clamped
         addable = func in _ADDITIONS and len(args) == 2 and not kwargs
         if addable and waiting.addend is None and _is_like(args[1], result):
             self._waiting = replace(waiting, addend=args[1])
@@ -154,21 +179,19 @@ def _waiting_affine(shift: Any, maps: Any, scale: Any) -> WaitingAffine | None:
             return None
     if len(shift) != len(scale) or native_affine().functions is None:
         return None
-    result = torch.empty_like(maps, memory_format=torch.channels_last)
-    return WaitingAffine(maps, scale, shift, result)
+    return WaitingAffine(maps, scale, shift)
 
 
-def _bounds_in_place(
+def _is_in_place(func: Callable[..., Any], kwargs: dict[str, Any]) -> bool:
+    """Return whether a clamp writes into the tensor that it clamps."""
+    return func in _RELUS_IN_PLACE or bool(kwargs.get("inplace", False))
+
+
+def _bounds_of(
     func: Callable[..., Any], kwargs: dict[str, Any], dtype: torch.dtype
 ) -> tuple[float, float] | None:
-    """Return the bounds, of this type, of a clamp that is computed in place; None for any other
-    function.
-    """
-    if func in _RELUS_IN_PLACE:
-        return 0.0, float("inf")
-    if not kwargs.get("inplace", False):
-        return None
-    if func is F.relu:
+    """Return the bounds, of this type, of a clamp; None for any other function."""
+    if func is F.relu or (func in (*_RELUS, *_RELUS_IN_PLACE) and not kwargs):
         return 0.0, float("inf")
     if func is F.relu6:
         return 0.0, 6.0

@@ -38,7 +38,13 @@ FOLLOWING: dict[str, tuple[Following, list[bool]]] = {
     "a number": (lambda y, other: y.add_(1.5), [False]),
     "a residual of one pixel": (lambda y, other: y.add_(other[..., :1, :1]), [False]),
     "a residual in another order": (lambda y, other: y.add_(other.contiguous()), [False]),
-    "ReLU": (lambda y, other: F.relu(y) + y, [False]),
+    "ReLU": (lambda y, other: F.relu(y) + y, [True, False]),
+    "ReLU6": (lambda y, other: nn.ReLU6()(y) + y, [True, False]),
+    "hardtanh": (lambda y, other: F.hardtanh(y, -0.3, 0.7) + y, [True, False]),
+    "torch.relu": (lambda y, other: torch.relu(y) + y, [True, False]),
+    "ReLU twice": (lambda y, other: y.relu() + y.relu(), [True, True, False]),
+    "a residual and another ReLU": (lambda y, other: F.relu(_added(y, other)) * y, [True, False]),
+    "a ReLU and a change": (lambda y, other: F.relu(y) + y.mul_(2), [True, False]),
     "ReLU of another": (lambda y, other: F.relu(other, inplace=True) + y, [False]),
     "a look and ReLU": (lambda y, other: y.sum() + F.relu(y, inplace=True), [False]),
     "an operator": (lambda y, other: torch.ops.aten.relu(y) + y, [False]),
@@ -64,9 +70,11 @@ def clamps(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     made: list[bool] = []
     compute = WaitingAffine.compute
 
-    def noting(self: WaitingAffine, bounds: tuple[float, float] | None = None) -> Tensor:
+    def noting(
+        self: WaitingAffine, result: Tensor, bounds: tuple[float, float] | None = None
+    ) -> None:
         made.append(bounds is not None)
-        return compute(self, bounds)
+        compute(self, result, bounds)
 
     monkeypatch.setattr(WaitingAffine, "compute", noting)
     return made
@@ -96,6 +104,39 @@ def test_what_follows_an_affine_gets_its_numbers(
         # Another compiler may round a product and a sum once or twice.
         torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
     assert found.stride() == expected.stride()
+
+
+def _relu_of_affine(maps: Tensor, values: Tensor) -> Tensor:
+    """Return a ReLU whose input nobody holds afterwards, as networks write it."""
+    normalised = torch.addcmul(values, maps, values)
+    return F.relu(normalised)
+
+
+@torch.inference_mode()
+def test_an_affine_whose_result_nobody_holds_is_computed_with_its_clamp_alone(
+    clamps: list[bool],
+) -> None:
+    maps = feature_map((2, 8, 4, 4), torch.float32, 0)
+    values = torch.ones(1, 8, 1, 1)
+    expected = _relu_of_affine(maps, values) * 2
+    with ChannelsLast(ArrangedWeights(), DeferredAffines()):
+        found = _relu_of_affine(maps, values) * 2
+    assert torch.equal(found, expected)
+    assert clamps == [True]
+
+
+@torch.inference_mode()
+def test_an_affine_whose_result_a_list_holds_is_computed(clamps: list[bool]) -> None:
+    maps = feature_map((2, 8, 4, 4), torch.float32, 0)
+    values = torch.ones(1, 8, 1, 1)
+    expected = torch.addcmul(values, maps, values)
+    held = []
+    with ChannelsLast(ArrangedWeights(), DeferredAffines()):
+        held.append(torch.addcmul(values, maps, values))
+        F.relu(held[0])
+        maps.zero_()
+    assert torch.equal(held[0], expected)
+    assert clamps == [True, False]
 
 
 @torch.inference_mode()
