@@ -19,6 +19,7 @@ from segunc.data.image_files import (
 )
 from segunc.data.images import label_rank
 from segunc.data.labels import label_values
+from segunc.data.pairing import find_kinds
 
 
 def without_labels(
@@ -78,7 +79,8 @@ def find_labels(
     Args:
         folder: holds the labels, and possibly frames.
         frames: names of the frames.
-        layouts: the first that finds any label decides; without one, the usual endings do.
+        layouts: the first that finds any label decides; without one, the usual endings do, and
+            where these find none, an ending or a beginning that all labels have, as for ``init``.
         is_frame: whether a file is a frame and so no label.
     """
     files_of_rank: dict[int, list[Path]] = defaultdict(list)
@@ -95,7 +97,27 @@ def find_labels(
             labels |= match_labels(folder, candidates, unlabelled, layout.label_stem)
         if labels:
             return labels
-    return {}
+    best_files = files_of_rank[min(files_of_rank)] if files_of_rank else []
+    return _labels_of_one_rule(folder, best_files, frames)
+
+
+def _labels_of_one_rule(
+    folder: Path, files: Iterable[Path], frames: Collection[str]
+) -> dict[str, Path]:
+    """Return the label file of each frame by a rule of names that is learnt from all of them, as
+    ``segunc init`` learns it; none where there is no such rule or a choice of several.
+    """
+    frame_of = {Path(f"{composed(frame)}.png"): frame for frame in frames}
+    labels = [path.relative_to(folder) for path in files]
+    if not frame_of or not labels:
+        return {}
+    try:
+        kinds = find_kinds(folder, list(frame_of), labels, named=True)
+    except InputError:
+        return {}
+    if len(kinds) > 1:
+        return {}
+    return {frame_of[image]: folder / label for image, label in kinds[0].label_of.items()}
 
 
 def match_labels(
@@ -113,7 +135,8 @@ def match_labels(
     Where this pairs names by known endings, ``segunc init`` (:mod:`segunc.data.pairing`) makes the
     same pairs. It looks at the whole set first and reports what it took, so it also learns endings
     that are not known here, beginnings such as ``mask_``, and tells several kinds of labels of one
-    image apart. Here each frame stands for itself, so two labels of one frame are an error.
+    image apart (:func:`find_labels` learns them where there is one kind). Here each frame stands
+    for itself, so two labels of one frame are an error.
 
     Args:
         folder: that of the labels.

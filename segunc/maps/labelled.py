@@ -277,9 +277,9 @@ class LabelSources:
         class_files = _label_files(self.labels, reader, frames, self.images)
         any_found = bool(anomaly_files or class_files)
         if not anomaly_files:
-            _check_none_given(self.anomaly_labels, frames, any_found)
+            _check_none_given(self.anomaly_labels, frames, any_found, "--anomaly-labels")
         if not class_files:
-            _check_none_given(self.labels, frames, any_found)
+            _check_none_given(self.labels, frames, any_found, "--labels")
         if self.label_map is not None:
             check_classes(reader, self.label_map)
             check_label_files(class_files.values(), self.label_map)
@@ -293,13 +293,16 @@ class LabelSources:
         )
 
 
-def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: bool) -> None:
+def _check_none_given(
+    labels: Labels | None, frames: Sequence[str], any_found: bool, option: str
+) -> None:
     """Raise NoLabelError where labels are given, none of which belongs to a frame.
 
     Args:
         labels: that are given.
         frames: names.
         any_found: whether labels of either kind belong to a frame.
+        option: that names a folder of such labels.
     """
     if labels is None:
         return
@@ -309,7 +312,7 @@ def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: b
         raise NoLabelError(
             f"no label named like {next(iter(labels))} belongs to a frame; the frames are named "
             f"like {frames[0]}",
-            hint="--split names another split of the data set",
+            hint=_hint_of_names(labels, frames, option),
         )
     folder = folder_of(labels)
     files = list_images(folder)
@@ -328,6 +331,19 @@ def _check_none_given(labels: Labels | None, frames: Sequence[str], any_found: b
         f"like {frames[0]}",
         hint="give labels the names of their frames, or for class labels --config alone, with the "
         "file of segunc init, which lists the label of each image",
+    )
+
+
+def _hint_of_names(labels: Mapping[str, Path], frames: Sequence[str], option: str) -> str:
+    """Return what to do where no frame has the name of one of a data set's labels."""
+    ends = {composed(frame).rsplit("/", 1)[-1] for frame in frames}
+    named_alike = [path for name, path in labels.items() if name.rsplit("/", 1)[-1] in ends]
+    if not named_alike:
+        return "--split names another split of the data set"
+    return (
+        "images of these names lie in other folders of the data set and have other bytes; if the "
+        f"frames are changed copies of them, {option} {named_alike[0].parent} takes the labels "
+        "by their names"
     )
 
 

@@ -23,7 +23,7 @@ def touch(root: Path, *names: str) -> Path:
 def pairs(folder: Path, frames: list[str], ending: str = "") -> dict[str, str]:
     files = [path for path in list_images(folder) if path.stem.endswith(ending)]
     labels = match_labels(folder, files, frames)
-    if not ending:
+    if labels and not ending:  # where there are none, find_labels learns a rule
         assert labels == find_labels(folder, frames)
     return {frame: path.relative_to(folder).as_posix() for frame, path in labels.items()}
 
@@ -171,6 +171,24 @@ def test_a_frame_is_not_its_own_label(beside: Path) -> None:
     frames = [beside / "a.png", beside / "b.png"]
     labels = find_labels(beside, ["a", "b"], is_frame=lambda path: path in frames)
     assert found_names(labels) == {"a": "a.jpg"}
+
+
+def test_an_ending_that_all_labels_have_is_learnt_as_init_learns_it(tmp_path: Path) -> None:
+    touch(tmp_path, "07_010_L.png", "07_040_L.png", "07_070_L.png")
+    labels = find_labels(tmp_path, ["07_010", "07_070", "07_100"])
+    assert found_names(labels) == {"07_010": "07_010_L.png", "07_070": "07_070_L.png"}
+    assert found_names(find_labels(tmp_path, ["07_040"])) == {"07_040": "07_040_L.png"}
+
+
+def test_no_ending_is_learnt_where_there_are_two_kinds_of_labels(tmp_path: Path) -> None:
+    names = [f"{number}_{kind}.png" for number in range(3) for kind in ("L", "depth")]
+    touch(tmp_path, *names)
+    assert find_labels(tmp_path, ["0", "1", "2"]) == {}
+
+
+def test_no_ending_is_learnt_of_labels_of_other_frames(tmp_path: Path) -> None:
+    touch(tmp_path, "a_L.png", "b_L.png")
+    assert find_labels(tmp_path, ["c", "d"]) == {}
 
 
 def test_a_data_sets_own_names_go_before_the_usual_ones(tmp_path: Path) -> None:

@@ -53,5 +53,16 @@ def test_a_frame_of_other_bytes_gets_no_label_of_its_number(
 ) -> None:
     images, masks = draw(tmp_path)
     sources = LabelSources(anomaly_labels=masks, images=images)
-    with pytest.raises(NoLabelError, match="no label named like images/train/s/000"):
+    with pytest.raises(NoLabelError, match="no label named like images/train/s/000") as refusal:
         sources.find(maps_of(stamp), ["s/000"])
+    folder = tmp_path / "masks" / "train" / "s"
+    hint = f"--anomaly-labels {folder} takes the labels by their names"
+    assert hint in str(refusal.value.hint)
+
+
+def test_frames_of_other_names_may_be_of_another_split(tmp_path: Path) -> None:
+    images, masks = draw(tmp_path)
+    sources = LabelSources(anomaly_labels=masks, images=images)
+    with pytest.raises(NoLabelError) as refusal:
+        sources.find(maps_of(None), ["007"])
+    assert refusal.value.hint == "--split names another split of the data set"
