@@ -78,6 +78,34 @@ def agree(code: Code) -> None:
     write_json(folder / NOTE, {**_agreements(), code.name: {"folders": folders}})
 
 
+def settle_trust(name: str, trust: bool) -> Code:
+    """Return the code of a name, which the user agrees to now or agreed to before.
+
+    Args:
+        name: ``package.module:attribute``.
+        trust: whether the user agrees to it by ``--trust``, which is noted.
+
+    Raises:
+        InputError: nobody agreed to it, or see :func:`find_code`.
+    """
+    code = find_code(name)
+    if trust:
+        agree(code)
+    else:
+        check_agreed(code, "the same command with --trust")
+    return code
+
+
+def is_noted(name: str) -> bool:
+    """Return whether the user agreed to a name for good, where Python finds it now: ``--trust``
+    noted it, so that no later command needs it.
+
+    Raises:
+        InputError: see :func:`find_code`.
+    """
+    return find_code(name).folder in _agreed_folders(name)
+
+
 def check_agreed(code: Code, how: str) -> None:
     """Raise InputError unless the user agreed to this name in this folder.
 

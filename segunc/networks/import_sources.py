@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
 from segunc.core.registry import Registry
-from segunc.core.trust import Code, agree, check_agreed, find_code, imported
+from segunc.core.trust import Code, check_agreed, find_code, imported, settle_trust
 from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.endings import last_function
 from segunc.networks.network import SegmentationNetwork, check_logits, note_on_outputs
@@ -44,7 +44,7 @@ class Wishes:
     inference_size: tuple[int, int] | None = None  # (height, width)
     arguments: Mapping[str, Any] = field(default_factory=dict)  # for the factory
     state: Mapping[str, Tensor] | None = None  # the weights of a file, by name
-    trust: bool = False  # whether a factory of the user's own may be run
+    trust: bool = False  # whether the user agrees now that a factory of their own is run
 
     def description(self, kind: str, architecture: str, **source_values: Any) -> NetworkDescription:
         """Return the description of a network.
@@ -260,11 +260,7 @@ def read_python(name: str, wishes: Wishes) -> Found:
     The factory can state what the user would have to say otherwise, by an attribute ``segunc``: a
     mapping with some of :data:`STATED`.
     """
-    code = find_code(name)
-    if not wishes.trust:
-        message = f"python:{name} runs code of yours in {code.folder}"
-        raise InputError(message, hint="agree by --trust")
-    agree(code)
+    code = settle_trust(name, wishes.trust)
     arguments = dict(wishes.arguments)
     stride = int(arguments.pop("stride", 1))
     options = {"arguments": arguments, "stride": stride}

@@ -34,7 +34,7 @@ from segunc.core.files import (
     write_record,
 )
 from segunc.core.removal import files_below, move_own, remove_partial_folder
-from segunc.core.trust import agree, check_agreed, find_code
+from segunc.core.trust import find_code, is_noted, settle_trust
 from segunc.core.version import tool_version
 from segunc.options import ImportOptions, PathLike, is_source
 
@@ -168,7 +168,7 @@ def _entry_of(source: str, *, trust: bool) -> Entry:
         message = f"'{source}' is neither a model folder nor a source of networks"
         raise InputError(message, hint=f"sources are {', '.join(SOURCES)}: give SOURCE:NAME")
     if kind == "python":
-        _check_trust(name, trust)
+        settle_trust(name, trust)
     with _hint_as_command(source):
         identity = _identity(kind, name)
     shown = identity["source"]
@@ -187,16 +187,6 @@ def _entry_of(source: str, *, trust: bool) -> Entry:
             warnings.warn(note, NoteWarning, stacklevel=4)
     _tell(entry, f"{shown} was imported into {folder}: {entry.record['noise']}")
     return entry
-
-
-def _check_trust(name: str, trust: bool) -> None:
-    """Note that the user agrees to the code of a ``python:`` source, or raise InputError unless
-    they did before."""
-    code = find_code(name)
-    if trust:
-        agree(code)
-    else:
-        check_agreed(code, "the same command with --trust")
 
 
 def _identity(kind: str, name: str) -> dict[str, Any]:
@@ -245,7 +235,7 @@ def _weights_sha256(kind: str, name: str) -> str | None:
     from segunc.networks.model_folder import state_sha256
     from segunc.verbs.import_network import wishes_of
 
-    wishes = replace(wishes_of(ImportOptions(source=f"{kind}:{name}", out=".")), trust=True)
+    wishes = wishes_of(ImportOptions(source=f"{kind}:{name}", out="."))
     state = read_source(kind, name, wishes).state
     return None if state is None else state_sha256(state)
 
@@ -319,9 +309,8 @@ def _import(source: str, identity: Mapping[str, Any], entry: Entry) -> dict[str,
     from segunc.training.config import record_command
     from segunc.verbs.import_network import import_network
 
-    kind = source.partition(":")[0]
     start = time.perf_counter()
-    options = ImportOptions(source=source, out=entry.network, trust=kind == "python")
+    options = ImportOptions(source=source, out=entry.network)
     with _hint_as_command(source):
         imported = import_network(options)
     shown = identity["source"]
@@ -354,13 +343,17 @@ def _import(source: str, identity: Mapping[str, Any], entry: Entry) -> dict[str,
 @contextmanager
 def _hint_as_command(source: str) -> Iterator[None]:
     """Give an error of an import whose hint names options of ``segunc import`` a hint with the
-    whole command."""
+    whole command. It has ``--trust`` where the user agreed to the code by the environment alone,
+    which may be another one when the command is typed."""
     try:
         yield
     except InputError as error:
         options = [option.rstrip(",;") for option in _OPTION.findall(error.hint)]
         if not options:
             raise
+        kind, _, name = source.partition(":")
+        if kind == "python" and not is_noted(name):
+            options.insert(0, "--trust")
         command = " ".join(["segunc import", source, *options, "--out MODEL"])
         raise InputError(error.message, hint=command) from error
 

@@ -217,7 +217,7 @@ def forget(*names: str) -> None:
     [
         (
             {"before": "raise SystemExit"},
-            "runs code of yours.*`trust`",
+            "nobody agreed to it.*`trust`",
         ),  # nothing runs without trust
         ({"source": "torchvision:resnet50"}, "no network 'resnet50'.*deeplabv3_resnet50"),
         ({"source": TORCHVISION, "classes": "road,car"}, r"instead of \(2,\).*number of classes"),

@@ -26,6 +26,7 @@ from segunc import InputError, PartialFailure
 from segunc.cli.main import main
 from segunc.core.errors import NoteWarning
 from segunc.core.files import PARTIAL_SUFFIX, Lock
+from segunc.core.trust import TRUST
 from segunc.networks.import_sources import SOURCES, Found, Wishes
 from segunc.verbs import model_cache
 from segunc.verbs.model_cache import cache_folder, model_folder
@@ -225,6 +226,33 @@ def test_what_the_source_does_not_say_is_one_command(place: Place) -> None:
     options = "--classes NAME|CSV --mean R,G,B --std R,G,B"
     assert error.value.hint == f"segunc import {source} {options} --out MODEL"
     assert place.entries() == []
+
+
+def test_import_needs_no_trust_for_code_that_is_trusted(place: Place) -> None:
+    segunc.load(place.source, trust=True)
+    segunc.import_network(source=place.source, out="mine")
+    assert (place.folder / "mine/network.json").exists()
+
+
+def test_trust_by_the_environment_lasts_as_long_as_the_environment(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRUST, f"{place.module}:build@{place.folder}")
+    segunc.load(place.source)
+    segunc.import_network(source=place.source, out="mine")
+    monkeypatch.delenv(TRUST)
+    with pytest.raises(InputError, match="nobody agreed"):
+        segunc.load(place.source)
+
+
+def test_the_command_of_a_hint_agrees_where_the_environment_did(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRUST, f"{place.module}:silent@{place.folder}")
+    source = f"python:{place.module}:silent"
+    with pytest.raises(InputError, match="does not give") as error:
+        segunc.load(source)
+    assert error.value.hint.startswith(f"segunc import {source} --trust --classes")
 
 
 @pytest.mark.parametrize(
