@@ -415,12 +415,12 @@ class ConversionReport:
 
     @property
     def channels(self) -> int:
-        """Number of stochastic channels over all sites."""
+        """Number of channels over all sites."""
         return sum(site.channels for site in self.sites)
 
     def __str__(self) -> str:
         text = (
-            f"{len(self.sites)} normalisation layers with {self.channels:,} channels are stochastic"
+            f"{len(self.sites)} normalisation layers with {self.channels:,} channels can take noise"
         )
         if self.left:
             reasons = sorted({layer.reason for layer in self.left})
@@ -435,6 +435,14 @@ class ConversionReport:
 def is_converted(network: nn.Module) -> bool:
     """Return whether the affine of some layer of the network can be drawn."""
     return any(isinstance(module, StochasticSite) for module in network.modules())
+
+
+def takes_noise(network: nn.Module) -> bool:
+    """Return whether :func:`convert` finds a layer in a network whose affine can be drawn."""
+    try:
+        return any(classify(module)[0] is not None for module in network.modules())
+    except InputError:
+        return False
 
 
 def convert(network: nn.Module) -> ConversionReport:

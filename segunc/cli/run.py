@@ -113,6 +113,8 @@ def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
 
 
 def _show_import_network(result: Any, options: opts.ImportOptions) -> Iterator[str]:
+    from segunc.posteriors.abnn import FROZEN
+
     description = result.description
     network = f"{description.kind}:{description.architecture}"
     classes = ", ".join(description.classes)
@@ -120,7 +122,11 @@ def _show_import_network(result: Any, options: opts.ImportOptions) -> Iterator[s
     yield f"{network}, {description.num_classes} classes: {classes}"
     yield f"input: mean {description.mean}, std {description.std}, size {size}"
     yield result.sites
-    yield f"wrote {result.out}"
+    yield f"wrote {result.out}, which has no noise yet: predict runs each frame once"
+    if result.takes_noise:
+        words = ["--base", str(result.out), *FROZEN.split(), "--out", str(_beside(result.out))]
+        yield "the next command adds noise without training"
+        yield f"then: segunc finetune {shlex.join(words)}"
 
 
 def _show_train(result: Any, options: opts.TrainOptions) -> Iterable[str]:
@@ -140,11 +146,16 @@ def _finetuning_of(base: Path, options: opts.TrainOptions) -> str:
     """Return the command that makes a model with ABNN noise of a network that was trained, with the
     same data.
     """
-    out = base.with_name("abnn")
-    if out.exists():
-        out = base.with_name(f"{base.name}-abnn")
-    words = ["--config", str(options.config), "--base", str(base), "--out", str(out)]
+    words = ["--config", str(options.config), "--base", str(base), "--out", str(_beside(base))]
     return f"segunc finetune {shlex.join([*words, *_data_words(options.settings)])}"
+
+
+def _beside(base: Path) -> Path:
+    """Return a folder beside a network that is free for its model with noise."""
+    if not base.name:  # the working folder
+        base = base.resolve()
+    out = base.with_name("abnn")
+    return base.with_name(f"{base.name}-abnn") if out.exists() else out
 
 
 def _data_words(settings: Any) -> list[str]:

@@ -37,12 +37,14 @@ class ImportResult(VerbResult):
         description: architecture, classes and input of the network.
         sites: which normalisation layers a posterior can draw, or why none.
         notes: what a user should know.
+        takes_noise: whether a posterior can draw any layer. The folder has no noise yet.
     """
 
     out: Path
     description: NetworkDescription
     sites: str
     notes: tuple[str, ...]
+    takes_noise: bool = False
 
 
 @takes(ImportOptions)
@@ -94,9 +96,11 @@ def import_network(options: ImportOptions) -> ImportResult:
         )
     try:
         sites = str(convert(network))
+        takes_noise = True
     except InputError as error:
         sites = str(error)
-    return ImportResult(out, network.description, sites, tuple(notes))
+        takes_noise = False
+    return ImportResult(out, network.description, sites, tuple(notes), takes_noise)
 
 
 def wishes_of(options: ImportOptions) -> Wishes:

@@ -7,8 +7,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from segunc.affine.convert import takes_noise
+from segunc.affine.posterior import Deterministic
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.results import VerbResult
 from segunc.core.urls import is_url, shown_url
@@ -16,6 +18,9 @@ from segunc.networks.description import COLOUR
 from segunc.options import PredictOptions, is_source, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
 from segunc.verbs.ray_workers import RayWorkers, connected
+
+if TYPE_CHECKING:
+    from segunc.posteriors.model import Model
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,10 +104,26 @@ def predict(options: PredictOptions) -> PredictResult:
     return PredictResult(
         out=shown_url(str(options.out)) if is_url(options.out) else Path(options.out),
         inputs=tuple(results),
-        notes=(*job.sampler.report.messages, *notes),
+        notes=(*job.sampler.report.messages, *_notes_on_noise(options, job.model), *notes),
         failure=_in_one_line(failures, len(job.inputs)),
         hint=_hint(options, job.model.network.description.channels),
     )
+
+
+def _notes_on_noise(options: PredictOptions, model: Model) -> list[str]:
+    """Return a note on a model that runs once only because it is a plain network; none where the
+    user chose the number of draws or the scores.
+    """
+    from segunc.posteriors.abnn import FROZEN
+
+    is_plain = model.posterior.method == Deterministic.method
+    is_chosen = options.draws != PredictOptions.draws or options.scores
+    if not is_plain or is_chosen:
+        return []
+    note = "the model has no noise: each frame is run once, and there are no maps of epistemic"
+    if takes_noise(model.network):
+        note += f"; segunc finetune {FROZEN} adds noise without training"
+    return [note]
 
 
 def _hint(options: PredictOptions, channels: int) -> str:

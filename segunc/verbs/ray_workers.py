@@ -181,6 +181,8 @@ class RayWorkers:
             if self._end is None:
                 return
             self._end = None
+            say_step(f"starting {counted(self.workers, 'Ray worker')}")
+            say_step(f"each worker loads {self._model}")
             for _ in range(self.workers):
                 self._start()
             try:

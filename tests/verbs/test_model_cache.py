@@ -228,6 +228,61 @@ def test_what_the_source_does_not_say_is_one_command(place: Place) -> None:
     assert place.entries() == []
 
 
+def test_import_says_that_the_network_has_no_noise_and_the_command_that_adds_it(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", place.source, "--trust", "--out", "mine"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 normalisation layers with 4 channels can take noise" in printed
+    assert "wrote mine, which has no noise yet" in printed
+    command = printed.splitlines()[-1].partition("segunc finetune ")[2]
+    assert main(["finetune", *command.split(), "--device", "cpu"]) == 0
+    assert segunc.load("abnn").bayesian
+
+
+def test_import_into_the_working_folder_names_a_folder_beside_it(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.folder / "mine").mkdir()
+    monkeypatch.chdir(place.folder / "mine")
+    assert main(["import", place.source, "--trust", "--out", "."]) == 0
+    assert f"--out {place.folder / 'abnn'}" in capsys.readouterr().out
+
+
+def test_import_names_no_command_where_no_layer_can_take_noise(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = f"python:{place.module}:plain"
+    assert main(["import", source, "--trust", "--out", "mine"]) == 0
+    printed = capsys.readouterr().out
+    assert "wrote mine, which has no noise yet" in printed
+    assert "finetune" not in printed
+
+
+def test_a_prediction_notes_that_a_network_without_noise_runs_once(place: Place) -> None:
+    segunc.import_network(source=place.source, out="mine", trust=True)
+    ways: dict[str, Any] = {"usual": {}, "one draw": {"draws": 1}, "score": {"scores": ["entropy"]}}
+    notes = {}
+    for name, wishes in ways.items():
+        result = segunc.predict("mine", place.image, out=name, device="cpu", **wishes)
+        notes[name] = [note for note in result.notes if "has no noise" in note]
+    assert len(notes["usual"]) == 1
+    assert "segunc finetune --abnn.statistics frozen" in notes["usual"][0]
+    assert notes["one draw"] == notes["score"] == []
+
+
+def test_a_prediction_advises_no_noise_for_a_network_that_can_take_none(place: Place) -> None:
+    segunc.import_network(source=f"python:{place.module}:plain", out="mine", trust=True)
+    notes = segunc.predict("mine", place.image, out="maps", device="cpu").notes
+    (note,) = [note for note in notes if "has no noise" in note]
+    assert "finetune" not in note
+
+
+def test_a_prediction_of_a_model_with_noise_has_no_note_on_it(place: Place) -> None:
+    notes = segunc.predict(place.source, place.image, out="maps", device="cpu", trust=True).notes
+    assert not [note for note in notes if "has no noise" in note]
+
+
 def test_import_needs_no_trust_for_code_that_is_trusted(place: Place) -> None:
     segunc.load(place.source, trust=True)
     segunc.import_network(source=place.source, out="mine")
