@@ -34,6 +34,8 @@ import torch
 
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import read_bytes
+from segunc.core.progress import say_step
+from segunc.core.terminal import counted
 from segunc.frames.source import Frame
 from segunc.maps.pipeline import Process
 from segunc.maps.store import EncodedFrame, FrameEncoder
@@ -77,6 +79,10 @@ def connected(address: str) -> Iterator[None]:
         yield
         return
     settings = {"include_dashboard": False} if address == RAY_ON_THIS_MACHINE else {}
+    if address == RAY_ON_THIS_MACHINE:
+        say_step("starting Ray on this machine")
+    else:
+        say_step(f"connecting to Ray at {address}")
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         _check_listening(address)
@@ -146,6 +152,7 @@ class RayWorkers:
             raise InputError(f"no node of the Ray cluster has {needed}", hint="see ray status")
         self.frames_at_once = self.workers * FRAMES_OF_WORKER
         self.notes: list[str] = []
+        self._model = job.options.model
         self._facts = facts_of_node(on_gpu)
         folder = job.model.folder or Path(job.options.model)
         options = replace(
@@ -182,15 +189,16 @@ class RayWorkers:
                 return
             self._end = None
             say_step(f"starting {counted(self.workers, 'Ray worker')}")
-            say_step(f"each worker loads {self._model}")
             for _ in range(self.workers):
                 self._start()
+            say_step(f"each worker loads {self._model}")
             try:
                 self._welcome(START_SECONDS, number=1)
                 self._welcome(GATHER_SECONDS)
                 if not self._free:
                     reason = self.notes.pop() if self.notes else "all nodes are busy"
                     raise InputError(f"no Ray worker is ready: {reason}", hint="see ray status")
+                say_step(f"{len(self._free)} of {counted(self.workers, 'Ray worker')} ready")
             except InputError:
                 self.stop()
                 raise

@@ -52,6 +52,7 @@ PROGRESS = re.compile(
     r" (frames|parts)/s| frames$| are free$|^(train|finetune|student): .* steps/s"
     r"|^(tracing|writing|comparing|making|measuring) "  # the steps of an export
     r"|^loading "  # the first step of a watch
+    r"|^(starting|connecting to) .*Ray|^each worker loads |Ray workers? ready$"  # of --ray
 )
 SMALL = f"--draws 2 {FAST} --scores entropy,aleatoric,epistemic"
 

@@ -118,6 +118,12 @@ def test_a_run_whose_node_is_killed_writes_the_bytes_of_one_process(
     done = running.wait(PATIENCE)
     assert (done.code, done.error_lines) == (0, []), done.stderr
     assert "12 frames" in done.stdout
+    assert done.stderr.splitlines()[:4] == [
+        f"connecting to Ray at {nodes.address}",
+        "starting 2 Ray workers",
+        f"each worker loads {finetuned.abnn}",
+        "2 of 2 Ray workers ready",
+    ]
     assert "2 Ray workers" in done.stdout
     notes = [line for line in done.stdout.splitlines() if line.startswith("note: ")]
     assert len(notes) == 1
