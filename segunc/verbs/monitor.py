@@ -401,11 +401,7 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
             names.append(name)
             same_bytes += identity in calibrated
     if not names:
-        raise InputError(
-            f"{reader.place} holds 0 units beside those of the calibration, "
-            "and at least 1 is needed",
-            hint="predict more, or add --reference DIR",
-        )
+        raise _nothing_to_watch(reader, frames, threshold, options)
     passed_over = len(frames) - len(names)
     notes = []
     if reader.unfinished:
@@ -430,6 +426,32 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
         same_bytes=same_bytes,
         notes=notes,
     )
+
+
+def _nothing_to_watch(
+    reader: MapsReader,
+    frames: Sequence[tuple[str, str]],
+    threshold: GuaranteedThreshold,
+    options: MonitorOptions,
+) -> InputError:
+    """Return the error for maps that hold frames of the calibration alone.
+
+    Args:
+        reader: of the maps.
+        frames: name and hash of each of their frames.
+        threshold: of the calibration.
+        options: of the verb.
+    """
+    message = (
+        f"{reader.place} holds 0 units beside those of the calibration, and at least 1 is needed"
+    )
+    if options.reference is None:
+        hint = "predict other frames, give their maps as --maps, and these as --reference"
+        return InputError(message, hint=hint)
+    reference, frames_of_reference = _open(options.reference, threshold, options)
+    if {*frames_of_reference} == {*frames}:
+        message += f"; --reference {reference.place} holds the same frames"
+    return InputError(message, hint="predict other frames, and give their maps as --maps")
 
 
 def _statistics(

@@ -5,6 +5,7 @@ of ``alarms.jsonl``, and the images and maps that are kept.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from segunc.maps.encoding import encode_png
 from segunc.maps.regions import Region
 from segunc.maps.shards import FRAMES_NAME, iterate_lines
 from segunc.maps.store import Maps, MapsWriter
+from segunc.options import WatchOptions
 
 LINES_NAME = "alarms.jsonl"
 MAPS_FOLDER = "maps"
@@ -28,6 +30,11 @@ WRITTEN_BY = "segunc watch"
 VERSION = 1
 SETTINGS = ("input", "thresholds", "monitor", "run")
 """Parts of the first line that must be the same for a watch to go on."""
+
+_FOLLOWING = ("input", "maps", "flag", "flag_preparation", "component_thresholds")
+"""Settings of a run that follow from its input and its thresholds."""
+_HASHED = {"base_sha256": "--model", "posterior_sha256": "--model", "mask_sha256": "--mask"}
+"""Settings of a run that are hashes of files, with the option that names the files."""
 
 
 def moment(seconds: float) -> str:
@@ -42,6 +49,121 @@ def moment(seconds: float) -> str:
 def seconds_of(text: str) -> float:
     """Return the seconds since 1970 of a time that :func:`moment` wrote."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return each option that keeps a watch from going on, with its earlier and its present value;
+    empty where the watch can go on.
+
+    Args:
+        before: the first line of the earlier watch.
+        now: the first line of this one.
+    """
+    different = differing_keys(
+        {key: before.get(key) for key in SETTINGS}, {key: now.get(key) for key in SETTINGS}
+    )
+    changes: list[str] = []
+    has_other_flag = any(key == "thresholds" for key, _, _ in different)
+    for key, earlier, present in different:
+        part, _, name = key.partition(".")
+        if part == "input":
+            change = f"--input {earlier} (now {present})"
+        elif part == "thresholds":
+            change = _typed_words("--flag", before, now)
+        elif part == "monitor":
+            changes += _monitor_changes(earlier, present, before, now, has_other_flag)
+            continue
+        elif name.partition(".")[0] in _FOLLOWING:
+            continue  # it follows from the input or the thresholds, which are named
+        elif name in _HASHED:
+            change = _typed_words(_HASHED[name], before, now)
+        else:
+            change = difference_words(name, earlier, present)
+            if name in WatchOptions.__dataclass_fields__:
+                values = ["" if value is None else str(value) for value in (earlier, present)]
+                earlier_value = _typed(f"--{name}", before) or values[0]
+                present_value = _typed(f"--{name}", now) or values[1]
+                change = _option_words(f"--{name}", earlier_value, present_value)
+        if change not in changes:
+            changes.append(change)
+    if different and not changes:
+        changes.append(difference_words(*different[0]))
+    return changes
+
+
+def _monitor_changes(
+    earlier: Any,
+    present: Any,
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    has_other_flag: bool,
+) -> list[str]:
+    """Return the options of the monitor that have changed.
+
+    Args:
+        earlier: settings of the monitors of the earlier watch, one for each threshold.
+        present: the same of this watch.
+        before: the first line of the earlier watch.
+        now: the first line of this one.
+        has_other_flag: whether the thresholds differ, from which units follow, and which scores
+            have a monitor.
+    """
+    if not earlier or not present:
+        if has_other_flag:
+            return []
+        return ["no monitor (now there is one)" if present else "a monitor (now there is none)"]
+    earlier_by_score = {settings["score"]: settings for settings in earlier}
+    keys: set[str] = set()
+    for settings in present:
+        past = earlier_by_score.get(settings["score"], settings)
+        keys = {key for key, _, _ in differing_keys(past, settings)}
+        if keys:
+            break
+    changes = []
+    if "statistic" in keys:
+        changes.append(_option_words("--statistic", past["statistic"], settings["statistic"]))
+    if "alarm" in keys:
+        levels = [f"{10 ** -monitor['alarm']:g}" for monitor in (past, settings)]
+        changes.append(_option_words("--level", *levels))
+    if "seconds" in keys and not has_other_flag:
+        seconds = [f"{monitor['seconds']:g}" for monitor in (past, settings)]
+        changes.append(_option_words("--apart", *seconds))
+    # The hash of a reference changes with the statistic and the threshold, too.
+    is_other = _typed("--reference", before) != _typed("--reference", now)
+    is_alone = keys == {"reference"} and not has_other_flag
+    if "reference" in keys and (is_other or is_alone):
+        changes.append(_typed_words("--reference", before, now))
+    return changes
+
+
+def _typed(option: str, line: Mapping[str, Any]) -> str:
+    """Return the value of an option in the command of a first line; empty where it has none."""
+    values = []
+    is_value = False
+    for word in shlex.split(str(line.get("command", ""))):
+        if word.startswith("--"):
+            is_value = word == option
+        elif is_value:
+            values.append(word)
+    return " ".join(values)
+
+
+def _typed_words(option: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return how an option differs, as it was typed. What is typed the same is a file whose content
+    has changed.
+    """
+    earlier = _typed(option, before)
+    present = _typed(option, now)
+    if earlier == present:
+        return f"{option} {earlier}, whose content has changed"
+    return _option_words(option, earlier, present)
+
+
+def _option_words(option: str, earlier: str, present: str) -> str:
+    """Return an option with its earlier and its present value; empty where it was not given."""
+    if not earlier:
+        return f"no {option} (now {present})"
+    return f"{option} {earlier} (now {present or 'there is none'})"
 
 
 @dataclass
@@ -71,13 +193,10 @@ class EarlierWatch:
 
     def check(self, first: Mapping[str, Any], path: Path) -> None:
         """Raise InputError where a watch with this first line cannot go on in the file."""
-        before = {key: self.first.get(key) for key in SETTINGS}
-        now = {key: first.get(key) for key in SETTINGS}
-        different = differing_keys(before, now)
-        if different:
+        changes = changed_options(self.first, first)
+        if changes:
             raise InputError(
-                f"{path} was written with {difference_words(*different[0])}",
-                hint="give another --out",
+                f"{path} was written with {', '.join(changes)}", hint="give another --out"
             )
 
     def note(self, line: Mapping[str, Any]) -> None:

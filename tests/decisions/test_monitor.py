@@ -298,8 +298,21 @@ def test_images_get_their_times_by_a_rate(calibrated: Calibrated, tmp_path: Path
 
 def test_frames_of_the_calibration_are_not_watched(calibrated: Calibrated) -> None:
     options = calibrated(0.0)
-    with pytest.raises(InputError, match="holds 0 units beside those of the calibration"):
+    with pytest.raises(InputError, match="holds 0 units beside those of the calib") as refusal:
         monitor(**options | {"maps": options["reference"]})
+    place = options["reference"]
+    assert refusal.value.message.endswith(f"--reference {place} holds the same frames")
+    assert refusal.value.hint == "predict other frames, and give their maps as --maps"
+
+
+def test_a_watch_of_the_calibration_alone_is_told_to_be_the_reference(
+    calibrated: Calibrated,
+) -> None:
+    options = calibrated(0.0)
+    with pytest.raises(InputError, match="holds 0 units beside those of the calib") as refusal:
+        monitor(**options | ALONE | {"maps": options["reference"]})
+    assert "holds the same frames" not in refusal.value.message
+    assert refusal.value.hint.endswith("give their maps as --maps, and these as --reference")
 
 
 def test_frames_of_a_dark_camera_are_watched_though_one_was_calibrated_on(

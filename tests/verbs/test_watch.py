@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import threading
 import time
@@ -731,10 +732,49 @@ def test_a_restarted_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
     # Other settings do not mix with these lines.
     before = (out / "alarms.jsonl").read_bytes()
     refusal = refuse(*words_of(scene, scene.clip, "--out", out, flag="entropy=0.9"))
-    assert "alarms.jsonl was written with" in refusal
-    refusal = refuse(*words_of(scene, scene.clip, "--out", out, "--seed", 7))
-    assert "was written with run.seed = 0 (now 7)" in refusal
+    change = f"alarms.jsonl was written with --flag {scene.flag} (now entropy=0.9). Hint: "
+    assert change in refusal
+    refusal = refuse(*words_of(scene, scene.clip, "--out", out, "--seed", 7, "--size 64x128"))
+    assert "was written with --seed 0 (now 7), no --size (now 64x128). Hint: " in refusal
     assert (out / "alarms.jsonl").read_bytes() == before
+
+
+def test_a_watch_with_another_monitor_names_each_option_that_changed(
+    scene: Scene, tmp_path: Path
+) -> None:
+    place = ("--out", tmp_path / "out", "--reference", scene.calibration)
+    words = words_of(scene, scene.clip, flag=scene.threshold)
+    assert run(*words, *place).code == 0
+    assert run(*words, *place).code == 0
+    refusal = refuse(*words, *place[:2])
+    assert f"was written with --reference {scene.calibration} (now there is none). " in refusal
+    refusal = refuse(*words, *place, "--level 0.5 --statistic p99 --apart 3")
+    changes = "--statistic mean (now p99), --level 0.01 (now 0.5), --apart 10 (now 3). Hint: "
+    assert f"was written with {changes}" in refusal
+    refusal = refuse(*words, *place, "--no-monitor")
+    assert "was written with a monitor (now there is none)" in refusal
+    other = words_of(scene, scene.clip, flag=scene.flag)
+    refusal = refuse(*other, *place[:2])
+    assert f"was written with --flag {scene.threshold} (now {scene.flag}). Hint: " in refusal
+
+
+def test_a_threshold_file_that_was_calibrated_again_is_said_to_have_changed(
+    scene: Scene, tmp_path: Path
+) -> None:
+    path = tmp_path / "threshold.json"
+    shutil.copy(scene.threshold, path)
+    words = words_of(scene, scene.clip, "--out", tmp_path / "out", flag=path)
+    assert run(*words).code == 0
+    segunc.threshold(
+        maps=scene.calibration,
+        anomaly_labels=scene.job.masks,
+        out=path,
+        control="flagged-pixels",
+        level=0.45,
+        score="entropy",
+    )
+    refusal = refuse(*words)
+    assert f"was written with --flag {path}, whose content has changed. Hint: " in refusal
 
 
 def test_a_file_of_something_else_is_not_written_to(scene: Scene, tmp_path: Path) -> None:
