@@ -61,6 +61,9 @@ DEFAULT_BLOCK = "10s"  # the unit of a video where the user names none
 MOST_FLAGGED = 0.5
 """Share of the normal or right pixels above which a threshold is said to separate hardly
 anything."""
+NEAR_SMALLEST = 1.5
+"""A level is near the smallest one that its units can promise if it is at most so many times as
+large."""
 LEAST_OF_LEVEL = 0.01
 """Share of the level of flagged-pixels below which a threshold is said to flag next to nothing."""
 # Controls that cost little to count beside the one that is asked for.
@@ -126,6 +129,10 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     key = choice.common_key(options.control)
     groups, notes_on_groups = choice.by_group(options.control)
     made = _record(options, choice, key, groups, confidence, identities)
+    notes_on_units = units.notes(made, key)
+    # That a threshold flags next to nothing names the level already.
+    is_said = made.control in FALLING and bool(notes_on_units[-1])
+    note_on_room = "" if is_said else choice.note_on_room()
     note_on_file = _replaced_threshold(Path(options.out), made)
     write_result(Path(options.out), asdict(made))
     notes = [
@@ -134,7 +141,8 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         calibration.chosen,
         note_on_copies,
         note_on_file,
-        *units.notes(made, key),
+        note_on_room,
+        *notes_on_units,
         *notes_on_groups,
     ]
     return ThresholdResult(
@@ -696,6 +704,22 @@ class _Choice:
         """The fewest units with which all levels can be had."""
         needed = [self.method.minimum_units(name, level) for name, level in self.levels.items()]
         return max(needed)
+
+    def note_on_room(self) -> str:
+        """Return a note on levels near the smallest ones that so many units can promise; empty
+        where there are none.
+        """
+        notes = []
+        for control, level in self.levels.items():
+            units = self.units.sums[control].units
+            smallest = self.method.smallest_level(control, units)
+            if level <= NEAR_SMALLEST * smallest:
+                notes.append(
+                    f"the level of {level:g} for {control} is near {smallest:g}, the smallest that "
+                    f"{units} units can promise, so these units may have next to no loss; a larger "
+                    "level or more units leave room"
+                )
+        return "; ".join(notes)
 
     def common_key(self, control: str) -> int:
         """Return the key from which on pixels are flagged so that each risk keeps to its level.

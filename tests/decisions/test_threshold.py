@@ -443,6 +443,36 @@ def test_a_threshold_that_flags_next_to_nothing_is_said_to(data: Any, tmp_path: 
     assert not any("next to nothing" in note for note in roomy.notes)
 
 
+@pytest.mark.parametrize(
+    ("control", "level", "is_near"),
+    [
+        ("missed-pixels", 0.0244, True),
+        ("missed-objects", 0.036, True),
+        ("missed-objects", 0.037, False),
+        ("false-alarms", 0.15, True),
+        ("false-alarms", 0.25, False),
+    ],
+)
+def test_a_level_near_the_smallest_one_is_said_to_leave_little_room(
+    control: str, level: float, is_near: bool, data: Any, tmp_path: Path
+) -> None:
+    """Forty units can promise 1 / 41 of the largest loss, which is 5 alarms."""
+    made = calibrate(data, tmp_path / "t.json", control=control, level=level)
+    notes = [note for note in made.notes if "leave room" in note]
+    assert bool(notes) == is_near
+    if is_near:
+        smallest = 0.122 if control == "false-alarms" else 0.0244
+        assert f"{level:g} for {control} is near {smallest:g}, the smallest that 40" in notes[0]
+
+
+def test_a_threshold_that_flags_next_to_nothing_names_its_level_once(
+    data: Any, tmp_path: Path
+) -> None:
+    strict = calibrate(data, tmp_path / "t.json", control="flagged-pixels", level=0.0244)
+    notes = [note for note in strict.notes if " room" in note]
+    assert notes == [strict.notes[-1]]
+
+
 def test_too_few_units_for_misses_are_not_said_to_flag_nothing(data: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refusal:
         calibrate(data, tmp_path / "t.json", control="missed-pixels", level=0.01)
