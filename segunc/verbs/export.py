@@ -88,7 +88,9 @@ HINT_CALIBRATE = (
 )
 CONDITION = (
     "the second encoder sees frames at the size of the network here, and predict shows it their "
-    "own size, at which it was fitted; the two agree only where frames have the size of the network"
+    "own size, at which it was fitted; the two agree only where frames have the size of the "
+    "network: on other frames, peaks may be far lower or higher than those of predict, so "
+    "thresholds of predict do not hold for the file"
 )
 TRITON = "config.pbtxt"
 SEAL = "record_sha256"  # the last key of the record: the SHA-256 of all others

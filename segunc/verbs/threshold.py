@@ -129,10 +129,6 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
     key = choice.common_key(options.control)
     groups, notes_on_groups = choice.by_group(options.control)
     made = _record(options, choice, key, groups, confidence, identities)
-    notes_on_units = units.notes(made, key)
-    # That a threshold flags next to nothing names the level already.
-    is_said = made.control in FALLING and bool(notes_on_units[-1])
-    note_on_room = "" if is_said else choice.note_on_room()
     note_on_file = _replaced_threshold(Path(options.out), made)
     write_result(Path(options.out), asdict(made))
     notes = [
@@ -141,8 +137,7 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         calibration.chosen,
         note_on_copies,
         note_on_file,
-        note_on_room,
-        *notes_on_units,
+        *_notes_on_threshold(choice, made, key),
         *notes_on_groups,
     ]
     return ThresholdResult(
@@ -152,6 +147,17 @@ def threshold(options: ThresholdOptions) -> ThresholdResult:
         regions=units.mean_regions(key),
         notes=tuple(note for note in notes if note),
     )
+
+
+def _notes_on_threshold(choice: _Choice, made: GuaranteedThreshold, key: int) -> list[str]:
+    """Return what a user should know of the units, of the room that the level leaves, and of the
+    threshold at a key.
+    """
+    notes = choice.units.notes(made, key)
+    # That a threshold flags next to nothing names the level already.
+    if made.control in FALLING and notes[-1]:
+        return notes
+    return [choice.note_on_room(), *notes]
 
 
 def _replaced_threshold(path: Path, made: GuaranteedThreshold) -> str:

@@ -640,6 +640,7 @@ def test_a_score_of_frames_at_their_own_size_says_that_it_is_not_that_of_predict
     else:
         assert "shows it their own size, at which it was fitted" in records["knn"]["condition"]
         assert last == f"knn is not predict's: {records['knn']['condition']}"
+        assert last.endswith("so thresholds of predict do not hold for the file")
 
 
 THRESHOLD = "--threshold THRESHOLD"

@@ -196,6 +196,26 @@ def test_labels_of_the_timeline_are_the_times_of_the_frames_at_their_places(
     assert min(b - a for a, b in pairwise(places)) / 100 * width > 50, "labels do not overlap"
 
 
+def test_the_last_label_of_the_timeline_ends_within_the_chart(
+    tmp_path: Path, visit: Visit
+) -> None:
+    """A label of the last frame, of a watch that kept frames of alarms."""
+    times = [0.4, *(7.5 + index / 10 for index in range(25)), *(3601.3 + i for i in range(15))]
+    index = write_page(write_video_scene(tmp_path, 41, times=times), tmp_path / "review")
+    visit.page.set_viewport_size({"width": 1200, "height": 900})
+    visit.open_frame(index, "000000")
+    page = visit.page
+    labels = page.locator(".axis span")
+    *_, before, last = [labels.nth(number).bounding_box() for number in range(labels.count())]
+    chart = page.locator("#chart").bounding_box()
+    plot = page.locator(".plot").bounding_box()
+    assert labels.last.inner_text() == "60:15.30"
+    assert last["x"] + last["width"] <= chart["x"] + chart["width"] - 1
+    assert last["x"] > before["x"] + before["width"]
+    first = labels.first.bounding_box()
+    assert first["x"] + first["width"] / 2 == pytest.approx(plot["x"], abs=1), "others stay"
+
+
 def test_the_gallery_shows_one_frame_of_each_moment(tmp_path: Path, visit: Visit) -> None:
     maps = write_video_scene(tmp_path, 60, 20.0)  # three seconds
     index = write_page(maps, tmp_path / "review", apart=1.0)

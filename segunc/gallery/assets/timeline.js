@@ -129,6 +129,7 @@
     const place = (words, index, top) => {
       const mark = element("span", {}, words);
       mark.style.left = `${100 * xOf(index)}%`;
+      mark.style.setProperty("--at", xOf(index));
       if (top !== undefined) mark.style.top = `${top}%`;
       return mark;
     };
