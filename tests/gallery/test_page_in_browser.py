@@ -196,9 +196,7 @@ def test_labels_of_the_timeline_are_the_times_of_the_frames_at_their_places(
     assert min(b - a for a, b in pairwise(places)) / 100 * width > 50, "labels do not overlap"
 
 
-def test_the_last_label_of_the_timeline_ends_within_the_chart(
-    tmp_path: Path, visit: Visit
-) -> None:
+def test_the_last_label_of_the_timeline_ends_within_the_chart(tmp_path: Path, visit: Visit) -> None:
     """A label of the last frame, of a watch that kept frames of alarms."""
     times = [0.4, *(7.5 + index / 10 for index in range(25)), *(3601.3 + i for i in range(15))]
     index = write_page(write_video_scene(tmp_path, 41, times=times), tmp_path / "review")
