@@ -312,7 +312,9 @@ class FeatureDensity(MethodSettings):
         if not values.get("verdicts"):
             return (), ""
         names = {setting.name for setting in fields(cls)}
-        return names.difference(WITH_VERDICTS), f"{cls.section}.verdicts changes the bank of the base"
+        return names.difference(
+            WITH_VERDICTS
+        ), f"{cls.section}.verdicts changes the bank of the base"
 
     @property
     def uses_data(self) -> dict[str, str]:
