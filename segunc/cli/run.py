@@ -141,7 +141,9 @@ def _finetuning_of(base: Path, options: opts.TrainOptions) -> str:
     same data.
     """
     out = base.with_name("abnn")
-    if out.exists():
+    is_in_current_folder = base.parent == Path()
+    # Beside other things than models, "abnn" would not say of which network it is.
+    if is_in_current_folder or out.exists():
         out = base.with_name(f"{base.name}-abnn")
     words = ["--config", str(options.config), "--base", str(base), "--out", str(out)]
     return f"segunc finetune {shlex.join([*words, *_data_words(options.settings)])}"

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from segunc.core.errors import InputError
-from segunc.core.files import file_sha256, frame_order, read_text, reading
+from segunc.core.files import file_sha256, frame_order, open_file, read_text, reading
 from segunc.data.frame_names import composed, frame_stem
 from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
 from segunc.data.names import SPLIT_WORDS, words_of
@@ -501,7 +501,7 @@ def _alike(root: Path, pairs: Sequence[Pair], size: int) -> Iterator[list[Pair]]
         return
     pairs_of_bytes: dict[bytes, list[Pair]] = defaultdict(list)
     for pair in pairs:
-        with (root / pair.image).open("rb") as file:
+        with open_file(root / pair.image) as file:
             file.seek(size // 2)
             pairs_of_bytes[file.read(COMPARED_BYTES)].append(pair)
     yield from (alike for alike in pairs_of_bytes.values() if len(alike) > 1)

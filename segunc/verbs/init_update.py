@@ -360,6 +360,9 @@ def _training_with_new_frames(config: Path, earlier: _EarlierTraining | None) ->
     folder that is not there yet.
     """
     out = Path(RUNS, "updated")
+    first = Path(RUNS, "base")
+    if earlier is None and not first.exists():
+        out = first
     number = 2
     while out.exists():
         out = Path(RUNS, f"updated-{number}")

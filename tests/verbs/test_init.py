@@ -20,7 +20,7 @@ from PIL import Image
 
 import segunc
 from segunc.cli.main import build_parser
-from segunc.cli.run import _step_after_finetune
+from segunc.cli.run import _finetuning_of, _step_after_finetune
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256
 from segunc.core.removal import LEDGER
@@ -36,7 +36,7 @@ from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import FORMAT as MAPS_FORMAT
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
-from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions
+from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions, TrainOptions
 from segunc.posteriors.map_records import _chosen_on
 from segunc.reporting.facts import KIND as REPORT_KIND
 from segunc.training.config import (
@@ -362,7 +362,7 @@ def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: 
     done = succeed("init", root, "--update --out", config).stdout
     assert f"kept {config} and {tmp_path / 'x-classes.csv'} as they were" in done
     assert f"wrote {tmp_path / 'x-frames.csv'}\n" in done
-    assert f"then: segunc train --config {config} --out runs/updated\n" in done
+    assert f"then: segunc train --config {config} --out runs/base\n" in done
     assert "no new frames; all 6 keep the split that the list of frames gives them" in done
     assert "if you moved frames into or out of train, or removed some there, train again" in done
     assert "the next one writes a new folder" in done
@@ -1079,6 +1079,18 @@ def test_a_training_names_the_fine_tuning_on_its_own_data(made: Made, tmp_path: 
     assert f"{then} --data.size '[32,32]'\n" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("base", "model"),
+    [("try2", "try2-abnn"), ("./try2", "try2-abnn"), ("runs/base", "runs/abnn")],
+)
+def test_a_network_in_the_current_folder_has_its_name_before_that_of_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str, model: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    then = _finetuning_of(Path(base), TrainOptions(config="my.yaml", out=base))
+    assert then.endswith(f" --out {model}")
+
+
 def test_data_that_moved_are_asked_for(made: Made) -> None:
     moved = made.data.with_name("moved")
     made.data.rename(moved)
@@ -1282,6 +1294,7 @@ def test_new_training_frames_need_the_fine_tunings_that_are_recorded() -> None:
     for method in ("temperature", "features", "anomaly", "anomaly"):
         record_command(Path("runs/abnn"), FIT.format(method), Path("runs/abnn"))
     result = segunc.init("data", out="my.yaml", update=True)
+    assert result.then == "segunc train --config my.yaml --out runs/updated"
     (steps,) = [note for note in result.notes if note.startswith("to use the new frames")]
     assert (
         "then finetune again, in this order: ABNN, features (the bank of training frames), "
