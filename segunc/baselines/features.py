@@ -56,6 +56,8 @@ BANK = ("bank", "origins")
 USUAL = "usual"
 SCORES = ("knn",)
 MIN_FEATURES = 10  # of each map, on normal pixels of one's own frames
+WITH_VERDICTS = ("verdicts", "maps", "images", "compared", "changes")
+"""Settings of a bank that verdicts change. All others are those of the bank."""
 PACKAGED = "packaged"  # the bank that the package holds; also the key of its record
 Resolution = Literal["network", "frame"]
 
@@ -305,6 +307,15 @@ class FeatureDensity(MethodSettings):
             )
         self._check_verdicts()
 
+    @classmethod
+    def without_use(cls, values: Mapping[str, Any]) -> tuple[Collection[str], str]:
+        if not values.get("verdicts"):
+            return (), ""
+        names = {setting.name for setting in fields(cls)}
+        return names.difference(
+            WITH_VERDICTS
+        ), f"{cls.section}.verdicts changes the bank of the base"
+
     @property
     def uses_data(self) -> dict[str, str]:
         return {} if self.verdict_files() else {"train": f"the method {self.method}"}
@@ -324,10 +335,9 @@ class FeatureDensity(MethodSettings):
                 "features.changes shows alarms before and after, and features.compared is 0",
                 hint="leave --features.compared out",
             )
-        allowed = ("verdicts", "maps", "images", "compared", "changes")
         for setting in fields(self):
             changed = getattr(self, setting.name) != _default(setting)
-            if with_verdicts and changed and setting.name not in allowed:
+            if with_verdicts and changed and setting.name not in WITH_VERDICTS:
                 raise InputError(
                     f"features.verdicts changes the bank of the base, so features.{setting.name} "
                     "has no use",

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, NoReturn
 
@@ -29,7 +30,7 @@ from segunc.cli.parser import (
     parsed,
 )
 from segunc.cli.run import run
-from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory, nearest
+from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
 from segunc.core.memory import keep_freed_memory
 from segunc.core.terminal import open_standard_streams, say
 
@@ -188,9 +189,8 @@ def _check_words(
         further_words: those that were not understood.
     """
     if further_words and arguments.verb not in TRAINING:
-        name = further_words[0].partition("=")[0]
         actions = arguments.parser._option_string_actions
-        near = _with_commas(words, further_words[0], actions) or _meant(name, actions)
+        near = _with_commas(words, further_words[0], actions) or _meant_by(further_words, actions)
         arguments.parser.error(f"unrecognised arguments: {' '.join(further_words)}{near}")
 
 
@@ -208,17 +208,31 @@ def _with_commas(words: Sequence[str], stray: str, actions: Mapping[str, argpars
 
 OTHER_NAMES = {"--end": "--duration", "--threshold": "--flag", "--input": "--maps"}
 """Options of some verbs, and what other verbs call the same thing. Their names are not alike, so
-:func:`segunc.core.errors.nearest` would not find them."""
+:func:`difflib.get_close_matches` would not find them."""
+
+
+def _meant_by(unknown_words: Sequence[str], options: Collection[str]) -> str:
+    """Return a question after the options of a verb that unknown ones are likely to mean; empty if
+    there are none.
+    """
+    # The first may be a stray value, which is like no option.
+    names = [word.partition("=")[0] for word in unknown_words if word.startswith("--")]
+    meant_by = {name: _meant(name, options) for name in names}
+    meant = {name: option for name, option in meant_by.items() if option}
+    if not meant:
+        return ""
+    if len(meant_by) == 1:
+        return f" (did you mean {meant[names[0]]}?)"
+    shown = ", ".join(f"{option} for {name}" for name, option in meant.items())
+    return f" (did you mean {shown}?)"
 
 
 def _meant(name: str, options: Collection[str]) -> str:
-    """Return a question after the option of a verb that an unknown one is likely to mean; empty if
-    there is none.
-    """
-    same = OTHER_NAMES.get(name)
+    """Return the option of a verb that an unknown one is likely to mean; empty if there is none."""
+    same = OTHER_NAMES.get(name, "")
     if same in options:
-        return f" (did you mean {same}?)"
-    return nearest(name, options)
+        return same
+    return "".join(get_close_matches(name, list(options), 1))
 
 
 def _quiet_libraries() -> None:

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 
 from segunc.core.bounds import check_device, meanings
 from segunc.core.errors import InputError
+from segunc.core.files import nearest_path
 from segunc.core.signatures import default_of
 from segunc.core.terminal import say, visible
 from segunc.core.urls import is_live, is_url, split_topic
@@ -283,6 +284,7 @@ def _check_input(what: str, path: Path, must_be_folder: bool) -> None:
         must_be_folder: whether a file is refused.
     """
     if not path.exists():
-        raise InputError(f"{what} {path} does not exist", hint="check the path")
+        near = nearest_path(path)
+        raise InputError(f"{what} {path} does not exist{near}", hint="check the path")
     if must_be_folder and not path.is_dir():
         raise InputError(f"{what} {path} is not a folder", hint="check the path")

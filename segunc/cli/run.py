@@ -155,7 +155,10 @@ def _beside(base: Path) -> Path:
     if not base.name:  # the working folder
         base = base.resolve()
     out = base.with_name("abnn")
-    return base.with_name(f"{base.name}-abnn") if out.exists() else out
+    # Beside other things than models, "abnn" would not say of which network it is.
+    is_in_current_folder = base.parent == Path()
+    is_unclear = is_in_current_folder or out.exists()
+    return base.with_name(f"{base.name}-abnn") if is_unclear else out
 
 
 def _data_words(settings: Any) -> list[str]:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from types import UnionType
@@ -97,6 +97,15 @@ class Settings:
         hints = get_type_hints(type(self), include_extras=True)
         for field in fields(self):
             check_value(field.name, getattr(self, field.name), hints[field.name])
+
+    @classmethod
+    def without_use(cls, values: Mapping[str, Any]) -> tuple[Collection[str], str]:
+        """Return the names of settings that have no use with others, and why.
+
+        Args:
+            values: the settings that are given, by their names, as a file has them.
+        """
+        return (), ""
 
 
 def check_value(name: str, value: Any, hint: Any, remedy: str = "give another value") -> None:

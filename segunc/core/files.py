@@ -19,6 +19,7 @@ import unicodedata
 import warnings
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Self
 
@@ -783,3 +784,27 @@ class Lock:
 
 class _RemovedError(Exception):
     """The file that was locked is not the one under its name."""
+
+
+def nearest_path(path: Path) -> str:
+    """Return a question after the path that a missing one is likely to mean, as :func:`nearest`
+    does for a name; empty if there is none.
+
+    Only the first folder or file of the path that is missing may have another name.
+    """
+    first_missing = path
+    for parent in path.parents:
+        if parent.exists():
+            break
+        first_missing = parent
+    folder = first_missing.parent
+    try:
+        names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")}
+    except OSError:  # a file, or a folder that may not be read
+        return ""
+    found = get_close_matches(first_missing.name, names, 1)
+    if not found:
+        return ""
+    meant = folder / found[0]
+    whole = meant / path.relative_to(first_missing)
+    return f" (did you mean {whole if whole.exists() else meant}?)"

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from segunc.core.errors import InputError
-from segunc.core.files import file_sha256, frame_order, read_text, reading
+from segunc.core.files import file_sha256, frame_order, open_file, read_text, reading
 from segunc.data.frame_names import composed, frame_stem
 from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
 from segunc.data.names import SPLIT_WORDS, words_of
@@ -24,6 +24,10 @@ FOLLOWED_SHARE = 0.5
 """Share of the lines of lists that must name a file of the folder, so that they are followed."""
 VAL_SHARE = 0.15
 """Share of the training frames that validates, if nothing says which frames do."""
+SHOWN_COPIES = 3
+"""Copies of images that a note names."""
+COMPARED_BYTES = 4096
+"""Bytes of two files of one size that are compared before both are read as a whole."""
 HOLDOUT_STEP = round(1 / VAL_SHARE)
 """If there are many sequences, one in so many validates."""
 
@@ -401,38 +405,112 @@ def _is_one_sequence(name: str, train: Sequence[int], others: Sequence[int]) -> 
     return has_own_name or (min(others) < max(train) and min(train) < max(others))
 
 
-def note_on_copies(root: Path, pairs: Iterable[Pair]) -> str:
-    """Return a sentence on images that are byte for byte an image of another split; empty if there
-    is none.
+@dataclass(frozen=True)
+class Copies:
+    """Images that are byte for byte an earlier image, each with that image, in the order of their
+    splits and names.
+    """
 
-    Only files whose size occurs in two splits are read.
+    across: tuple[tuple[Pair, Pair], ...]
+    """Copies of an image of another split."""
+    within: tuple[tuple[Pair, Pair], ...]
+    """Copies of an image of the same split."""
+
+    def note_on_splits(self) -> str:
+        """Return a sentence on copies in another split; empty if there is none."""
+        if not self.across:
+            return ""
+        copy, original = self.across[0]
+        images = "1 image has" if len(self.across) == 1 else f"{len(self.across)} images have"
+        return (
+            f"{images} the bytes of an image of another split, the first is {copy.image} "
+            f"({copy.split}), as {original.image} ({original.split}): results on copies are too "
+            "good; remove them, or give both one split in the list of frames"
+        )
+
+    def note_on_repeats(self) -> str:
+        """Return a sentence on copies in the same split; empty if there is none."""
+        if not self.within:
+            return ""
+        count = len(self.within)
+        images = "1 image has" if count == 1 else f"{count} images have"
+        return f"{images} the bytes of another image of the same split: {_shown(self.within)}"
+
+    def note_on_new(self, new: Collection[Path]) -> str:
+        """Return a sentence on new images that are copies of images in the same split; empty if
+        there is none.
+        """
+        copies = [both for both in self.within if both[0].image in new]
+        if not copies:
+            return ""
+        have = "has" if len(copies) == 1 else "have"
+        frames = "1 new frame" if len(new) == 1 else f"{len(new)} new frames"
+        return (
+            f"{len(copies)} of the {frames} {have} the bytes of frames that are there already: "
+            f"{_shown(copies)}"
+        )
+
+
+def _shown(copies: Sequence[tuple[Pair, Pair]]) -> str:
+    """Return the first copies, each with its original, as text."""
+    shown = [f"{copy.image} is {original.image}" for copy, original in copies[:SHOWN_COPIES]]
+    if len(copies) > SHOWN_COPIES:
+        shown.append("...")
+    return ", ".join(shown)
+
+
+def find_copies(root: Path, pairs: Iterable[Pair], new: Collection[Path] = ()) -> Copies:
+    """Return the images that are copies of others.
+
+    Only files that have their size and some bytes in common are read as a whole.
 
     Args:
         root: the folder of the data.
         pairs: images and labels, each with its split.
+        new: images that came after the others, so that they are the copies.
     """
+
+    def place(pair: Pair) -> tuple[bool, tuple[int, object]]:
+        return pair.image in new, _by_split_and_number(pair)
+
     pairs_of_size: dict[int, list[Pair]] = defaultdict(list)
-    for pair in pairs:
+    for pair in sorted(pairs, key=place):
         pairs_of_size[(root / pair.image).stat().st_size].append(pair)
-    copies: list[tuple[Pair, Pair]] = []
-    for pairs_of_one_size in pairs_of_size.values():
-        if len({pair.split for pair in pairs_of_one_size}) > 1:
-            copies += _copies(root, pairs_of_one_size)
-    if not copies:
-        return ""
-    copy, original = min(copies, key=lambda both: _by_split_and_number(both[0]))
-    images = "1 image has" if len(copies) == 1 else f"{len(copies)} images have"
-    return (
-        f"{images} the bytes of an image of another split, the first is {copy.image} "
-        f"({copy.split}), as {original.image} ({original.split}): results on copies are too good; "
-        "remove them, or give both one split in the list of frames"
+    across: list[tuple[Pair, Pair]] = []
+    within: list[tuple[Pair, Pair]] = []
+    for size, pairs_of_one_size in pairs_of_size.items():
+        for alike in _alike(root, pairs_of_one_size, size):
+            for originals, pair in _with_originals(root, alike):
+                same_split = originals.get(pair.split)
+                if same_split is not None:
+                    within.append((pair, same_split))
+                first = next(iter(originals.values()), pair)
+                if first.split != pair.split:
+                    across.append((pair, first))
+    return Copies(
+        across=tuple(sorted(across, key=lambda both: _by_split_and_number(both[0]))),
+        within=tuple(sorted(within, key=lambda both: _by_split_and_number(both[0]))),
     )
 
 
-def _copies(root: Path, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, Pair]]:
-    """Yield each pair whose image is byte for byte one of an earlier split, with that one."""
-    first_of_hash: dict[str, Pair] = {}
-    for pair in sorted(pairs, key=_by_split_and_number):
-        first = first_of_hash.setdefault(file_sha256(root / pair.image), pair)
-        if first.split != pair.split:
-            yield pair, first
+def _alike(root: Path, pairs: Sequence[Pair], size: int) -> Iterator[list[Pair]]:
+    """Yield those images of one size that have the bytes in the middle in common, because images
+    without compression are all of one size.
+    """
+    if len(pairs) < 2:
+        return
+    pairs_of_bytes: dict[bytes, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        with open_file(root / pair.image) as file:
+            file.seek(size // 2)
+            pairs_of_bytes[file.read(COMPARED_BYTES)].append(pair)
+    yield from (alike for alike in pairs_of_bytes.values() if len(alike) > 1)
+
+
+def _with_originals(root: Path, pairs: Iterable[Pair]) -> Iterator[tuple[dict[str, Pair], Pair]]:
+    """Yield each image with the earlier ones of its bytes: the first of each split."""
+    originals_of_hash: dict[str, dict[str, Pair]] = defaultdict(dict)
+    for pair in pairs:
+        originals = originals_of_hash[file_sha256(root / pair.image)]
+        yield dict(originals), pair
+        originals.setdefault(pair.split, pair)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import frame_order, inside
+from segunc.core.files import frame_order, inside, nearest_path
 from segunc.core.urls import is_url, shown_url, split_topic
 from segunc.data.channels import COLOUR, check_colour_file
 from segunc.data.image_files import ARRAY_SUFFIXES, IMAGE_SUFFIXES, is_image_file
@@ -85,7 +85,7 @@ def open_source(
         return _open_file(spec, path, selection, channels)
     if not path.exists() and not glob.has_magic(str(path)):
         raise InputError(
-            f"input {spec} does not exist",
+            f"input {spec} does not exist{nearest_path(Path(place).expanduser())}",
             hint="give an image, a folder, a glob pattern, a video or a recording",
         )
     kind: Kind = "folder" if path.is_dir() else "glob"

@@ -29,7 +29,7 @@ from av.format import Flags
 from av.video.stream import VideoStream
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import frame_order
+from segunc.core.files import frame_order, nearest_path
 from segunc.core.urls import CAMERA, PIPE, STREAM_SCHEMES, is_url, shown_url
 from segunc.data.image_files import IMAGE_SUFFIXES
 from segunc.data.images import Image, read_image
@@ -550,7 +550,8 @@ def open_live(
     if path.is_file() and is_video(path):
         return make("video", str(path), f"file:{path}", real_time=real_time)
     if not path.exists():
-        raise InputError(f"--input {path} does not exist", hint="check the path")
+        near = nearest_path(path)
+        raise InputError(f"--input {path} does not exist{near}", hint="check the path")
     raise InputError(
         f"--input {path} is no folder, video or camera",
         hint="name a folder, or a file such as drive.mp4",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -25,7 +26,7 @@ from segunc.core.bounds import (
     check_value,
     from_plain,
 )
-from segunc.core.errors import InputError, nearest, one_line
+from segunc.core.errors import InputError, NoteWarning, nearest, one_line
 from segunc.core.files import (
     file_sha256,
     read_result,
@@ -198,8 +199,9 @@ def parse_config(
     own: bool = False,
 ) -> C:
     """Return the configuration in a YAML file, or the defaults, with ``overrides`` in the place of
-    its own values. One file may serve every verb: sections of other verbs are left alone. Nothing
-    that a configuration names is imported.
+    its own values. One file may serve every verb: sections of other verbs are left alone, and keys
+    of the file that have no use with the other settings are left out, with a note. Nothing that a
+    configuration names is imported.
 
     Args:
         overrides: words such as ``--data.root PATH``, or values by the names of their keys, such as
@@ -218,8 +220,14 @@ def parse_config(
         keys = [*top_keys, *(section.section for section in sections.values())]
         if not values.keys() <= set(keys):
             values = _without_other_verbs(values, keys, others())
-        _override(values, overrides, list(sections.values()))
+        in_file = {key: set(value) for key, value in values.items() if isinstance(value, dict)}
+        typed = _override(values, overrides, list(sections.values()))
         _check_keys(values, keys)
+        note = ""
+        if settings is not None:
+            named = in_file.get(settings.section, set())
+            untyped = {name for name in named if f"{settings.section}.{name}" not in typed}
+            note = _leave_out_unused(values, settings, untyped, where)
         made: dict[str, Any] = {name: values[name] for name in top_keys if name in values}
         for name, section in sections.items():
             if name != "data":
@@ -228,12 +236,17 @@ def parse_config(
         if data:
             usable_record = None if data_in_file else recorded
             made["data"] = _data_values(values.get("data"), usable_record, made.get("settings"))
-        return kind(**made)
+        parsed = kind(**made)
     except InputError as error:
         raise error.within(where) from error
     # Numbers of thousands of digits, keys that are not texts.
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
+    if note:
+        from segunc.sampling.sampler import caller_level
+
+        warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    return parsed
 
 
 def _read_values(config: Path, *, own: bool) -> dict[str, Any]:
@@ -486,19 +499,47 @@ def _override(
     values: dict[str, Any],
     overrides: Sequence[str] | Mapping[str, Any],
     sections: list[type[Settings]],
-) -> None:
+) -> set[str]:
     """Put what ``--key.subkey VALUE`` or ``--key.subkey=VALUE`` say, or the values of a mapping by
-    ``key.subkey``, into nested values.
+    ``key.subkey``, into nested values. Return their names, ``key.subkey``.
     """
     if isinstance(overrides, Mapping):
         for name, value in overrides.items():
             _put(values, name, value)
-        return
+        return set(overrides)
+    typed: set[str] = set()
     types = {section.section: get_type_hints(section, include_extras=True) for section in sections}
     for name, text in _named_texts(overrides, types):
         keys = name.removeprefix("--").split(".")
         hint = types.get(keys[0], {}).get(keys[1]) if len(keys) == 2 else Any
         _put(values, name, _value_of(text, hint))
+        typed.add(name.removeprefix("--"))
+    return typed
+
+
+def _leave_out_unused(
+    values: dict[str, Any], settings: type[Settings], untyped: Collection[str], where: str
+) -> str:
+    """Remove the settings of a file that have no use with the others, because the file may serve
+    several runs. Return a note on them, empty if there are none.
+
+    Args:
+        values: of all sections; that of the settings is replaced.
+        settings: their class.
+        untyped: names of settings that stand in the file and were not typed, too.
+        where: the file, in words.
+    """
+    section = values.get(settings.section, {})
+    unused, reason = settings.without_use(section)
+    left_out = [name for name in section if name in unused and name in untyped]
+    if not left_out:
+        return ""
+    values[settings.section] = {
+        name: value for name, value in section.items() if name not in left_out
+    }
+    names = [f"{settings.section}.{name}" for name in left_out]
+    have = "has" if len(names) == 1 else "have"
+    return f"{where} gives {', '.join(names)}, which {have} no use here: {reason}"
 
 
 def _put(values: dict[str, Any], name: str, value: Any) -> None:

@@ -48,7 +48,7 @@ from segunc.data.labels import (
 )
 from segunc.data.pairing import Pair
 from segunc.data.recognition import Recognised, recognise, recognised_as
-from segunc.data.splits import Divider, note_on_copies
+from segunc.data.splits import Divider, find_copies
 from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, recorded_command, takes
@@ -153,10 +153,10 @@ def init(options: InitOptions) -> InitResult:
     discovered = _discover_noting(root, options, typed, notes)
     added: Counter[str] = Counter()
     if before:
-        discovered.pairs, added = with_earlier_splits(discovered.pairs, before, discovered.notes)
-    copies = note_on_copies(root, discovered.pairs)
-    if copies:
-        discovered.notes.append(copies)
+        discovered.pairs, added = with_earlier_splits(
+            discovered.pairs, before, files.config, discovered.notes
+        )
+    copies = _note_copies(root, discovered, before if options.update else None)
     rows = _class_rows(discovered, options)
     kept = [files.config] if options.update else []
     if not _write_classes(files.classes, rows, options, discovered.notes):
@@ -183,6 +183,27 @@ def init(options: InitOptions) -> InitResult:
         kept=tuple(kept),
         first=_settling_of_copies(files, typed) if copies else "",
     )
+
+
+def _note_copies(root: Path, found: Found, before: Sequence[FrameRow] | None) -> bool:
+    """Note images that are copies of others. Return whether any is in another split.
+
+    Args:
+        root: the folder of the data.
+        found: gets the notes.
+        before: the frames of an earlier list, whose copies an earlier init noted; None without one.
+    """
+    if before is None:
+        copies = find_copies(root, found.pairs)
+        repeats = copies.note_on_repeats()
+    else:
+        listed = {frame.image for frame in before}
+        new = {pair.image for pair in found.pairs if pair.image.as_posix() not in listed}
+        copies = find_copies(root, found.pairs, new)
+        repeats = copies.note_on_new(new)
+    notes = (copies.note_on_splits(), repeats)
+    found.notes.extend(note for note in notes if note)
+    return bool(copies.across)
 
 
 def _settling_of_copies(files: _Files, typed: InitOptions) -> str:

@@ -26,6 +26,12 @@ RUNS = "runs"
 """The folder in which the commands that come next write their models."""
 CALIBRATIONS = ("temperature", "anomaly", "class-sets")
 """Methods that are fitted on validation frames, in the order in which they build on each other."""
+_METHOD_IN_WORDS = {
+    "abnn": "ABNN",
+    "features": "features (the bank of training frames)",
+    "class-sets": "class sets",
+}
+"""How a sentence calls methods of ``segunc finetune`` that are not called by their names."""
 _CHOICE = re.compile(r"^#   --(images|labels|labelled-only) (.+)$", re.MULTILINE)
 """A line of a configuration with an option of its init, as :func:`lines_of_choices` writes it."""
 
@@ -103,7 +109,7 @@ def _text_of(config: Path) -> str:
 
 
 def with_earlier_splits(
-    pairs: Sequence[Pair], before: Sequence[FrameRow], notes: list[str]
+    pairs: Sequence[Pair], before: Sequence[FrameRow], config: Path, notes: list[str]
 ) -> tuple[list[Pair], Counter[str]]:
     """Return pairs with the splits of an earlier list, and the number of new frames by split. A new
     frame gets the split of its folder.
@@ -135,7 +141,7 @@ def with_earlier_splits(
             f"no new frames; all {len(updated)} keep the split that the list of frames gives them"
         )
     if added:
-        notes.append(f"to use the new frames: {steps_with(added)}")
+        notes.append(f"to use the new frames: {steps_with(added, _methods_made(config))}")
     if split_of:
         notes.append(
             f"{len(split_of)} frames of the earlier list are gone, the first is "
@@ -144,16 +150,52 @@ def with_earlier_splits(
     return updated, added
 
 
-def steps_with(added: Mapping[str, int]) -> str:
-    """Return what has to be done again so that new frames of some splits count."""
+def steps_with(added: Mapping[str, int], made: Sequence[str] = ()) -> str:
+    """Return what has to be done again so that new frames of some splits count.
+
+    Args:
+        added: the number of new frames by split.
+        made: the methods that made the model, in the order in which they build on each other; empty
+            if nothing records them, which names the usual ones.
+    """
     steps = []
     if added.get("train"):
         steps.append("train again, with the options that you gave before (history.json has them)")
+        methods = in_words(made or ("abnn", "features", *CALIBRATIONS))
+        as_made = "" if made else ", as far as you made them"
+        steps.append(f"finetune again, in this order{as_made}: {methods}")
+    elif added.get("val"):
+        fitted = [method for method in made if method in CALIBRATIONS] if made else CALIBRATIONS
+        if fitted:
+            steps.append(f"fit {in_words(fitted)} again")
     if added.get("train") or added.get("val"):
-        steps.append("fit temperature, anomaly and class sets again")
         steps.append("predict the calibration frames and find thresholds again")
     steps.append("evaluate again")
     return ", then ".join(steps)
+
+
+def in_words(methods: Sequence[str]) -> str:
+    """Return the methods of ``segunc finetune`` as a list in a sentence."""
+    names = [_METHOD_IN_WORDS.get(method, method) for method in methods]
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _methods_made(config: Path) -> list[str]:
+    """Return the methods that made the newest model with a configuration in :data:`RUNS`, in the
+    order in which they build on each other; none if no model was fine-tuned.
+    """
+    model = _newest_model(config)
+    if model is None:
+        return []
+    made: list[str] = []
+    for words in model.commands:
+        if words[:2] == ["segunc", "finetune"]:
+            named = [value for flag, value in pairwise(words) if flag == "--method"]
+            made += named or ["abnn"]
+    fitted = [method for method in ("features", *CALIBRATIONS) if method in made]
+    posteriors = [method for method in made if method not in fitted]
+    return [*dict.fromkeys(posteriors), *fitted]
 
 
 def step_after_update(config: Path, added: Mapping[str, int], notes: list[str]) -> str:
@@ -185,7 +227,7 @@ def step_after_update(config: Path, added: Mapping[str, int], notes: list[str]) 
         notes.append(
             "if you moved frames into or out of train, or removed some there, train again with the "
             "command below; if you moved or removed frames of other splits alone, "
-            f"{steps_with({'val': 1})}; otherwise the frames need nothing"
+            f"{steps_with({'val': 1}, _methods_made(config))}; otherwise the frames need nothing"
         )
     notes.append(
         "a training is not continued with other frames, so the next one writes a new folder"
@@ -318,6 +360,9 @@ def _training_with_new_frames(config: Path, earlier: _EarlierTraining | None) ->
     folder that is not there yet.
     """
     out = Path(RUNS, "updated")
+    first = Path(RUNS, "base")
+    if earlier is None and not first.exists():
+        out = first
     number = 2
     while out.exists():
         out = Path(RUNS, f"updated-{number}")

@@ -4,6 +4,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from segunc.reporting.failures import failures
 from segunc.reporting.inputs import GIVEN, Inputs
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import summary_of
+from segunc.training.config import list_of_frames, recorded_data
 from segunc.verbs.evaluate import label_sources
 from segunc.verbs.model_cache import model_folder
 
@@ -78,9 +80,22 @@ def report(options: ReportOptions) -> ReportResult:
         notes=(
             *labels.notes,
             *unlabelled,
+            *_note_on_list(inputs),
             *(reader.unfinished for reader in inputs.maps if reader.unfinished),
         ),
     )
+
+
+def _note_on_list(inputs: Inputs) -> Iterator[str]:
+    """Yield a note if the list of frames is not as it was when the network was trained."""
+    data = recorded_data(inputs.folder) or {}
+    trained = inputs.model.network.description.provenance.get("frames_sha256")
+    now = list_of_frames(data).get("frames_sha256")
+    if trained and now and trained != now:
+        yield (
+            f"{data['frames']} is not the list of frames that the network was trained with: it has "
+            "changed since, or is another one, so results with it may be of training frames"
+        )
 
 
 def _is_report(path: Path) -> bool:

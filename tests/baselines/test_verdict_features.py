@@ -30,7 +30,7 @@ from segunc.networks.description import NetworkDescription
 from segunc.posteriors.model import load_model
 from tests.conftest import change_record
 from tests.support.fits import fit_folder
-from tests.verbs.processes import succeed
+from tests.verbs.processes import refuse, segunc, succeed
 
 LAYERS = ["body.encoder.features.3"]  # of stride 4
 ODD = (slice(40, 72), slice(40, 72))  # of every frame of the drive
@@ -460,6 +460,50 @@ def test_the_command_tells_what_goes_and_writes_a_page(drive: Drive, tmp_path: P
     assert written.count("<img") == 4
     assert "<script" not in written
     assert "<td>4</td><td>1</td>" in written
+
+
+SERVES_SEVERAL_RUNS = "features: {encoder: tf_efficientnet_lite0, weights: imagenet, bank: 500}\n"
+
+
+def finetune_words(drive: Drive, tmp_path: Path, config: Path) -> tuple[Any, ...]:
+    """Return the words of a fine-tuning with verdicts and a configuration."""
+    (region,) = drive.regions("a")
+    verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
+    return (
+        "finetune --method features --device cpu --features.compared 0",
+        *("--config", config, "--base", drive.model, "--out", tmp_path / "out"),
+        *("--features.verdicts", verdicts, "--features.maps", drive.maps),
+    )
+
+
+def test_a_file_of_several_runs_may_say_how_another_bank_is_made(
+    drive: Drive, tmp_path: Path
+) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text(SERVES_SEVERAL_RUNS)
+    done = segunc(*finetune_words(drive, tmp_path, config))
+    assert done.code == 0, done.stderr
+    said = " ".join((done.stdout + done.stderr).split())
+    assert said.count("have no use here") == 1
+    assert (
+        f"configuration {config} gives features.encoder, features.weights, features.bank, which "
+        "have no use here: features.verdicts changes the bank of the base"
+    ) in said
+    assert len(load_model(tmp_path / "out").attachments["features"].verdicts) == 1
+
+
+def test_a_typed_option_without_use_is_refused_beside_a_file(drive: Drive, tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text(SERVES_SEVERAL_RUNS)
+    words = finetune_words(drive, tmp_path, config)
+    said = refuse(*words, "--features.bank", 600)
+    assert "so features.bank has no use. Hint: leave --features.bank out" in said
+
+
+def test_a_wrong_key_of_a_file_is_refused_with_verdicts(drive: Drive, tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("features: {encodr: own}\n")
+    assert "encodr" in refuse(*finetune_words(drive, tmp_path, config))
 
 
 def test_true_alarms_that_go_are_a_warning_on_the_page(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from segunc.cli.help import COMMON
 from segunc.cli.main import TRAINING as TRAINING_VERBS, VERBS, build_parser, main, options_of
 from segunc.cli.parser import paragraphs_of
 from segunc.cli.run import FUNCTIONS
+from segunc.core.files import nearest_path
 from segunc.maps.reader import MapsReader
 from segunc.options import DemoOptions, flags_of, option_fields
 from segunc.posteriors.methods import METHODS
@@ -55,6 +56,45 @@ def test_an_unknown_option_is_named_with_its_neighbour_and_as_json(
         "hint": "see segunc predict --help",
     }
     assert json.loads(capsys.readouterr().out) == line
+
+
+def test_each_unknown_option_is_named_with_its_neighbour(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*PREDICT, "--draw", "3", "--zzzzzz", "--shards=1/2"])
+    assert "(did you mean --draws for --draw, --shard for --shards?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("drive_fryday/camera", "drive_friday/camera"),
+        ("drive_fryday/lidar", "drive_friday"),
+        ("drive_friday/camra", "drive_friday/camera"),
+    ],
+)
+def test_a_path_that_does_not_exist_is_named_with_its_neighbour(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    meant: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/drive_friday/camera").mkdir(parents=True)
+    (tmp_path / "m").mkdir()
+    words = ["predict", "--model", "m", "--input", f"data/{typed}", "--out", "o"]
+    assert main(words) == 2
+    said = f"--input data/{typed} does not exist (did you mean data/{meant}?). Hint: check the path"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("typed", ["data/monday", "notes.txt/camera"])
+def test_a_path_that_is_like_none_has_no_neighbour(tmp_path: Path, typed: str) -> None:
+    (tmp_path / "data/drive_friday").mkdir(parents=True)
+    (tmp_path / "notes.txt").touch()
+    assert nearest_path(tmp_path / typed) == ""
 
 
 def test_an_option_that_other_verbs_have_is_led_to_the_name_here(

@@ -24,6 +24,7 @@ import pytest
 from scipy.stats import binomtest
 
 import segunc
+from segunc.core.files import file_sha256
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import encoding_of_masks
 from segunc.decisions.flags import Threshold
@@ -563,6 +564,26 @@ def test_frames_whose_lines_are_lost_are_said_by_summary_and_report(
     page = made.page.read_text()
     assert "maps has lost the lines of 1 finished frames" in page
     assert str(tmp_path) not in page
+
+
+def test_a_list_of_frames_that_changed_since_the_training_is_noted(
+    finetuned: Job, predicted: Job, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(finetuned.abnn, model)
+    frames = tmp_path / "mine-frames.csv"
+    frames.write_text("split,image,label\n")
+    data = json.loads((model / "data.json").read_text())
+    (model / "data.json").write_text(json.dumps({**data, "frames": str(frames)}))
+    network = json.loads((model / "network.json").read_text())
+    network["provenance"]["frames_sha256"] = file_sha256(frames)
+    (model / "network.json").write_text(json.dumps(network))
+    same = segunc.report(model=model, maps=[predicted.maps], out=tmp_path / "report")
+    assert same.notes == ()
+    frames.write_text("split,image,label\nval,a.png,b.png\n")
+    changed = segunc.report(model=model, maps=[predicted.maps], out=tmp_path / "report")
+    (note,) = changed.notes
+    assert note.startswith(f"{frames} is not the list of frames that the network was trained with")
 
 
 def test_nothing_is_reported_of_nothing(finetuned: Job, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 
 import segunc
 from segunc.cli.main import build_parser
-from segunc.cli.run import _step_after_finetune
+from segunc.cli.run import _finetuning_of, _step_after_finetune
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256
 from segunc.core.removal import LEDGER
@@ -28,13 +28,15 @@ from segunc.data.datasets import DATASETS, dataset_entry
 from segunc.data.discover import Found, discover
 from segunc.data.labels import label_map, read_label_map
 from segunc.data.module import DataConfig, SegmentationDataModule
+from segunc.data.pairing import Pair
+from segunc.data.splits import find_copies
 from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import FORMAT as MAPS_FORMAT
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
-from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions
+from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions, TrainOptions
 from segunc.posteriors.map_records import _chosen_on
 from segunc.reporting.facts import KIND as REPORT_KIND
 from segunc.training.config import (
@@ -360,7 +362,7 @@ def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: 
     done = succeed("init", root, "--update --out", config).stdout
     assert f"kept {config} and {tmp_path / 'x-classes.csv'} as they were" in done
     assert f"wrote {tmp_path / 'x-frames.csv'}\n" in done
-    assert f"then: segunc train --config {config} --out runs/updated\n" in done
+    assert f"then: segunc train --config {config} --out runs/base\n" in done
     assert "no new frames; all 6 keep the split that the list of frames gives them" in done
     assert "if you moved frames into or out of train, or removed some there, train again" in done
     assert "the next one writes a new folder" in done
@@ -1077,6 +1079,18 @@ def test_a_training_names_the_fine_tuning_on_its_own_data(made: Made, tmp_path: 
     assert f"{then} --data.size '[32,32]'\n" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("base", "model"),
+    [("try2", "try2-abnn"), ("./try2", "try2-abnn"), ("runs/base", "runs/abnn")],
+)
+def test_a_network_in_the_current_folder_has_its_name_before_that_of_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: str, model: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    then = _finetuning_of(Path(base), TrainOptions(config="my.yaml", out=base))
+    assert then.endswith(f" --out {model}")
+
+
 def test_data_that_moved_are_asked_for(made: Made) -> None:
     moved = made.data.with_name("moved")
     made.data.rename(moved)
@@ -1267,7 +1281,32 @@ def test_new_frames_say_what_is_done_again(split: str, steps: str) -> None:
 def test_new_training_frames_need_a_training_with_its_options() -> None:
     steps = steps_with(Counter(train=1))
     assert steps.startswith("train again, with the options that you gave before")
+    assert (
+        "then finetune again, in this order, as far as you made them: ABNN, features (the bank of "
+        "training frames), temperature, anomaly and class sets, then predict"
+    ) in steps
     assert steps.endswith("and find thresholds again, then evaluate again")
+
+
+@pytest.mark.usefixtures("recorded")
+def test_new_training_frames_need_the_fine_tunings_that_are_recorded() -> None:
+    new_frames("train")
+    for method in ("temperature", "features", "anomaly", "anomaly"):
+        record_command(Path("runs/abnn"), FIT.format(method), Path("runs/abnn"))
+    result = segunc.init("data", out="my.yaml", update=True)
+    assert result.then == "segunc train --config my.yaml --out runs/updated"
+    (steps,) = [note for note in result.notes if note.startswith("to use the new frames")]
+    assert (
+        "then finetune again, in this order: ABNN, features (the bank of training frames), "
+        "temperature and anomaly, then predict"
+    ) in steps
+    # Copies that the set of new frames is made of are of another split.
+    assert not any("frames that are there already" in note for note in result.notes)
+
+
+def test_new_validation_frames_name_only_what_was_fitted() -> None:
+    assert steps_with({"val": 1}, ["abnn", "features", "anomaly"]).startswith("fit anomaly again")
+    assert steps_with({"val": 1}, ["abnn"]).startswith("predict the calibration frames")
 
 
 def new_frames(split: str) -> None:
@@ -1385,11 +1424,56 @@ def test_copies_are_settled_before_the_training(tmp_path: Path) -> None:
         assert then.startswith("then: segunc train ")
 
 
-def test_copies_within_a_split_are_not_noted(tmp_path: Path) -> None:
+def test_copies_within_a_split_are_noted(tmp_path: Path) -> None:
     root = draw(tmp_path / "data")
-    shutil.copy(root / "images/train/a_0000.jpg", root / "images/train/a_0001.jpg")
-    result = segunc.init(root, out=tmp_path / "my.yaml", void=["11"])
-    assert not any("the bytes of" in note for note in result.notes)
+    for number in (1, 2, 4, 5):
+        shutil.copy(root / "images/train/a_0000.jpg", root / f"images/train/a_000{number}.jpg")
+    for path in root.glob("images/train/b_*.jpg"):
+        path.unlink()
+    succeeded = succeed("init", root, "--labelled-only --void 11 --out", tmp_path / "my.yaml")
+    (note,) = [line for line in succeeded.stdout.splitlines() if "the bytes of" in line]
+    first = "images/train/a_0000.jpg"
+    assert note.endswith(
+        "4 images have the bytes of another image of the same split: "
+        f"images/train/a_0001.jpg is {first}, images/train/a_0002.jpg is {first}, "
+        f"images/train/a_0004.jpg is {first}, ..."
+    )
+    assert "settle the copies" not in succeeded.stdout
+
+
+def test_images_of_one_size_are_no_copies(tmp_path: Path) -> None:
+    """Files without compression have one size; these differ in one byte far from the middle."""
+    pairs = []
+    for number in range(3):
+        (tmp_path / f"{number}.bmp").write_bytes(bytes([number % 2]) + bytes(20_000))
+        pairs.append(Pair("train", Path(f"{number}.bmp"), Path("label.png")))
+    copies = find_copies(tmp_path, pairs)
+    assert copies.within == ((pairs[2], pairs[0]),)
+    assert copies.across == ()
+
+
+@pytest.mark.parametrize(("copied", "shown"), [(5, "5 of the 5"), (1, "1 of the 5")])
+def test_new_frames_that_are_copies_are_noted(tmp_path: Path, copied: int, shown: str) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    for number in range(5):
+        original = number if number < copied else 6 + number
+        image = np.random.default_rng(original).integers(0, 256, (48, 48, 3), np.uint8)
+        # In the order of names, these come before the frames that are there already.
+        name = f"a_-{number}"
+        assert cv2.imwrite(str(root / f"img/{name}.jpg"), image)
+        label_path = root / LAYOUTS["img/{name}.jpg"].format(split="", name=name)
+        as_ids(label_path, label(number))
+    frames = tmp_path / "x-frames.csv"
+    frames.write_text(frames.read_text().replace("val,", "train,"))
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    (note,) = [note for note in updated.notes if "the bytes of" in note]
+    have = "has" if copied == 1 else "have"
+    begin = f"{shown} new frames {have} the bytes of frames that are there already: "
+    assert note.startswith(f"{begin}img/a_-0.jpg is img/a_0000.jpg")
+    assert note.endswith(", ...") == (copied > 3)
+    again = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert not any("the bytes of" in note for note in again.notes)
 
 
 def test_an_update_notes_copies_by_the_splits_of_the_earlier_list(tmp_path: Path) -> None:
