@@ -1146,6 +1146,30 @@ def test_a_narrow_screen_shows_whole_commands_and_words(written: Path, browser: 
     page.close()
 
 
+def test_what_was_achieved_is_whole_beside_the_contents(
+    facts: dict[str, Any], tmp_path: Path, browser: Any
+) -> None:
+    """The widest table: with the shares of right and wrong pixels, precision and recall."""
+    shown = copy.deepcopy(facts)
+    for row in shown["thresholds"][0]["achieved"]:
+        row |= {"data": "labels in the folder data, split test; maps in maps_of_friday"}
+        row |= {"control": "errors-kept", "right_flagged": 0.123, "wrong_flagged": 0.456}
+        row["flagged"] |= {"normal_share": 0.123, "precision": 0.456, "recall": 0.789}
+    (tmp_path / "index.html").write_text(render(shown, "0"))
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto((tmp_path / "index.html").as_uri())
+    table = page.locator(".table", has=page.locator("caption", has_text="Achieved on other frames"))
+    assert table.locator("thead th").last.inner_text() == "recall"
+    assert not table.evaluate("(element) => element.scrollWidth > element.clientWidth")
+    page.close()
+
+
+def test_what_was_achieved_stands_first_in_the_summary(facts: dict[str, Any]) -> None:
+    line = line_of(facts, "Operating point")
+    assert line["text"].startswith(line["lead"])
+    assert f"<dd><b>{line['lead']}</b><br>On average, at most" in render(facts, "0")
+
+
 NAMES_AFTER_SCROLLING = """
     [...document.querySelectorAll('.table')].filter((box) => box.scrollWidth > box.clientWidth)
       .map((box) => {
