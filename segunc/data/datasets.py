@@ -32,7 +32,7 @@ OWN_FOLDERS = ("folder", WHITE_ANOMALIES)
 
 
 def data_words(
-    name: str | None, split: str | None = None, folder: str = "", values: str = ""
+    name: str | None, split: str | None = None, folder: str = "", values: str | None = ""
 ) -> str:
     """Return what a reader calls labelled data: ``camvid test``, or of a user's own data
     ``labels in the folder masks (0 = normal, 255 = anomaly)``.
@@ -41,13 +41,14 @@ def data_words(
         name: of the data set, ``mine.yaml:NAME``, or None where none is named.
         split: of the data set.
         folder: of the labels, without the place on this machine; empty where it is not known.
-        values: what the values of masks mean.
+        values: what the values of masks mean; empty for those of the data set, None to leave them
+            out.
     """
     if name is not None and name not in OWN_FOLDERS:
         return f"{without_place(name)} {split or ''}".rstrip()
     if name is None and not folder:
         return "labelled frames of maps"
-    if not values and name == WHITE_ANOMALIES:
+    if values == "" and name == WHITE_ANOMALIES:
         values = str(DATASETS[name].anomaly_masks)
     words = f"labels in the folder {folder}" if folder else "labels in a folder"
     if values:

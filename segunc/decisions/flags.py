@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import file_sha256
 from segunc.data.frame_names import composed
 from segunc.decisions.guarantee import (
     GuaranteedThreshold,
@@ -45,6 +46,7 @@ class Threshold:
     guarantee: GuaranteedThreshold | None = None  # the content of the file
     found_share: float = 0.5  # of an object's pixels that must be flagged for it to be found
     smallest: int = SMALLEST_REGION  # pixels of a flagged region
+    sha256: str = ""  # of the file; empty without one
 
     @property
     def statement(self) -> str:
@@ -263,4 +265,5 @@ def _of_file(path: Path, group: str | None) -> tuple[str, Threshold]:
         guarantee=guarantee,
         found_share=guarantee.found_share,
         smallest=guarantee.smallest,
+        sha256=file_sha256(path),
     )

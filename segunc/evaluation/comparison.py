@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.terminal import visible
+from segunc.data.datasets import data_words
 from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS, Hits
 from segunc.evaluation.over_time import OBJECT_METRICS
 from segunc.evaluation.parts import ByObject, Components, Metric, example_parts
@@ -21,6 +22,7 @@ from segunc.evaluation.resampling import (
     NumberPath,
     paired_difference,
 )
+from segunc.maps.encoding import threshold_text
 
 # Sections of a result that hold a part for each score.
 BY_SCORE = ("scores", "selective", "flagged")
@@ -37,6 +39,9 @@ HIDDEN = (
 )
 NULL = "—"
 ARROWS = {True: " ↑", False: " ↓", None: ""}  # whether higher or lower is better
+_SETTINGS = ("level", "units")
+"""Numbers of a threshold that were chosen or given, and not measured: none is less than another."""
+_HASH_LENGTH = 12  # characters of a SHA-256 that a heading shows
 _MINUS = "−"
 _MAX_DECIMALS = 6  # what is smaller is rounding: confidences are counted in float32
 
@@ -89,12 +94,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of results, and the warnings above it; ``baseline`` is the index of its column."""
+    """A table of results, and what stands above it.
+
+    Attributes:
+        columns: their headings.
+        baseline: the index of the column that differences refer to.
+        rows: the numbers.
+        warnings: what cannot be compared.
+        headings: a line on each result: its model, images, data, frames and thresholds.
+        unlike_images: the columns whose images are others than the baseline's under equal names.
+    """
 
     columns: tuple[str, ...]
     baseline: int
     rows: tuple[Row, ...]
     warnings: tuple[str, ...]
+    headings: tuple[str, ...] = ()
+    unlike_images: tuple[str, ...] = ()
 
 
 def higher_is_better(path: NumberPath) -> bool | None:
@@ -216,6 +232,98 @@ def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
     return warnings
 
 
+def has_other_images(first: EvaluationResult, second: EvaluationResult) -> bool:
+    """Return whether two results are of frames of equal names with other images, by the hashes
+    that both record; False where either records none.
+    """
+    counts = (first.content["counts"], second.content["counts"])
+    names = {of_result.get("frame_names") for of_result in counts}
+    images = {of_result.get("images") for of_result in counts}
+    return len(names) == 1 and len(images) == 2 and None not in names | images
+
+
+def images_words(run: Mapping[str, Any]) -> str:
+    """Return the folder of the maps or images of a result, such as ``maps in maps_fog``; empty
+    where it records none.
+
+    Args:
+        run: what the result records of how it was made.
+    """
+    if run.get("maps_in"):
+        return f"maps in {run['maps_in']}"
+    if run.get("method") and run.get("labels_in"):  # a model sees the images of its data set
+        return f"images in {run['labels_in']}"
+    return ""
+
+
+def heading(result: EvaluationResult) -> str:
+    """Return in a line what a result is of: its model, images, data, frames and thresholds."""
+    run = result.content.get("run", {})
+    counts = result.content["counts"]
+    model = "model not recorded"
+    if run.get("base_sha256"):
+        hashes = [run[key] for key in ("base_sha256", "posterior_sha256") if run.get(key)]
+        model = f"model {' with posterior '.join(sha[:_HASH_LENGTH] for sha in hashes)}"
+    data = data_words(run.get("dataset"), run.get("split"), run.get("labels_in", ""), None)
+    frames = counts.get("frames_scored", counts.get("frames"))
+    labelled = counts.get("labelled_frames", 0)
+    anomalies = counts.get("anomaly_frames", 0)
+    number = "frames not counted" if frames is None else f"{frames} frames"
+    parts = [
+        model,
+        images_words(run) or "folder of the images not recorded",
+        f"corrupted by {run['corruption']}" if run.get("corruption") else "",
+        data,
+        f"{number} ({labelled} with class labels, {anomalies} with anomaly labels)",
+        *_thresholds_words(result),
+    ]
+    return f"{result.name}: {'; '.join(part for part in parts if part)}"
+
+
+def _thresholds_words(result: EvaluationResult) -> list[str]:
+    """Return each threshold of a result, with its file where one is recorded."""
+    files = result.content.get("run", {}).get("thresholds", {})
+    words = []
+    for score, numbers in result.content.get("flagged", {}).items():
+        file = files.get(score)
+        text = "threshold"
+        if file:
+            text += f" {file['file']} (SHA-256 {file['sha256'][:_HASH_LENGTH]}):"
+        value = numbers.get("threshold")
+        shown = "not recorded" if value is None else threshold_text(value)
+        words.append(f"{text} {score} >= {shown}")
+    return words
+
+
+def _threshold_warnings(
+    results: Sequence[EvaluationResult], columns: Sequence[_Column], labels: Collection[str]
+) -> list[str]:
+    """Return one line for each score of whose thresholds the rows show numbers that belong to
+    different ones.
+    """
+    shown: dict[str, None] = {}
+    for column in columns:
+        for label, path in column.paths.items():
+            if label in labels and path[0] == "flagged":
+                shown[path[1]] = None
+    warnings = []
+    for score in shown:
+        names: dict[tuple[object, object], list[str]] = {}
+        for result in results:
+            numbers = result.content.get("flagged", {}).get(score)
+            if numbers is not None:
+                file = result.content.get("run", {}).get("thresholds", {}).get(score, {})
+                threshold = (numbers.get("threshold"), file.get("sha256"))
+                names.setdefault(threshold, []).append(result.name)
+        if len(names) > 1:
+            of_each = " and ".join(", ".join(of_one) for of_one in names.values())
+            warnings.append(
+                f"numbers of flagged.{score} belong to different thresholds in {of_each}, "
+                "so they do not tell the results apart"
+            )
+    return warnings
+
+
 def compare(
     results: Sequence[EvaluationResult],
     *,
@@ -239,9 +347,20 @@ def compare(
         _columns_of_results(results) if scores is None else _columns_of_scores(results, scores)
     )
     base = 0 if baseline is None else _baseline(columns, baseline)
-    rows = tuple(_row(label, columns, base) for label in _labels(columns, keys))
-    names = tuple(column.name for column in columns)
-    return Comparison(names, base, rows, tuple(data_warnings(results)))
+    labels = _labels(columns, keys)
+    rows = tuple(_row(label, columns, base) for label in labels)
+    unlike = [
+        column.name for column in columns if has_other_images(columns[base].result, column.result)
+    ]
+    warnings = [*data_warnings(results), *_threshold_warnings(results, columns, {*labels})]
+    return Comparison(
+        columns=tuple(column.name for column in columns),
+        baseline=base,
+        rows=rows,
+        warnings=tuple(warnings),
+        headings=tuple(heading(result) for result in results),
+        unlike_images=tuple(unlike),
+    )
 
 
 def _columns_of_results(results: Sequence[EvaluationResult]) -> list[_Column]:
@@ -372,7 +491,12 @@ def _row(label: str, columns: Sequence[_Column], base: int) -> Row:
 
 
 def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
-    """Return the number of a column less that of the base; None where either lacks it."""
+    """Return the number of a column less that of the base; None where either lacks it, and of a
+    setting.
+    """
+    path = base.paths.get(label, ())
+    if path[:1] == ("flagged",) and path[-1] in _SETTINGS:
+        return None
     reference = base.cell(label).value
     number = other.cell(label).value
     if reference is None or number is None:
@@ -461,19 +585,40 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Write the warnings, the table, the differences to the baseline, and the notes on both.
+    """Write the warnings, what the columns are of, the table, the differences to the baseline, and
+    the notes on both.
 
     Rows in which no column has a number stand in the notes alone.
     """
     # What cannot be compared is said before the numbers.
     texts = [f"Warning: {warning}." for warning in comparison.warnings]
+    if comparison.headings:
+        texts.append("\n".join(f"- {visible(line)}" for line in comparison.headings))
     texts.append(markdown_table(_rows_of_numbers(comparison)))
     if len(comparison.columns) > 1:
+        texts += _words_on_images(comparison)
         texts.append(markdown_table(_rows_of_differences(comparison)))
     notes = "\n".join(_notes(comparison))
     if notes:
         texts.append(notes)
     return "\n\n".join(texts)
+
+
+def _words_on_images(comparison: Comparison) -> Iterator[str]:
+    """Yield of each column of other images that they differ from the baseline's, and how the
+    differences are paired if some are.
+    """
+    tested: set[str] = set()
+    for row in comparison.rows:
+        for name, difference in zip(comparison.columns, row.differences, strict=True):
+            if difference is not None and difference.test is not None:
+                tested.add(name)
+    for name in comparison.unlike_images:
+        columns = f"{name} less {comparison.columns[comparison.baseline]}"
+        if name in tested:
+            yield f"{columns}: paired by frame name; the images differ."
+        else:
+            yield f"{columns}: the images differ under the same frame names."
 
 
 def _rows_to_show(comparison: Comparison) -> list[Row]:

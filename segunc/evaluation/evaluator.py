@@ -322,6 +322,11 @@ def _place(result: Result, path: NumberPath, number: float | None) -> None:
     section[path[-1]] = number
 
 
+def _sum_of(content: bytes) -> int:
+    """Return the addend of a content in a sum of hashes."""
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
+
+
 class Evaluator(Gatherer):
     """Counts frames by all parts there are.
 
@@ -333,6 +338,7 @@ class Evaluator(Gatherer):
         frames: names to come; each is checked to belong to a resampled unit.
         anomalies: frames with an anomaly label; None where no such labels are evaluated.
         time_of: of a frame, in seconds of its video.
+        stamp_of: returns the hash of a frame's image; None where it is not known.
         unit_codes: as of :class:`LabelledFrame`.
         measures: what is measured.
 
@@ -348,6 +354,7 @@ class Evaluator(Gatherer):
         *,
         anomalies: Collection[str] | None = (),
         time_of: TimeOf = lambda frame: None,
+        stamp_of: Callable[[str], str | None] = lambda frame: None,
         unit_codes: Collection[str] | None = None,
         measures: Measures = DEFAULT_MEASURES,
     ) -> None:
@@ -357,6 +364,7 @@ class Evaluator(Gatherer):
         self.flag = measures.flag
         self.score_names = tuple(scores)
         self.unit_codes = unit_codes
+        self.stamp_of = stamp_of
         self.bins: dict[str, ScoreBins] = {}
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
         self.protocols = () if anomalies is None else measures.all_protocols()
@@ -374,6 +382,8 @@ class Evaluator(Gatherer):
         self.sizes: set[str] = set()  # width x height of the counted frames
         self._counts = Counter[str]()
         self._label_sums = Counter[str]()  # kind of label -> sum of hashes, see _add_labels
+        self._name_sum = 0  # of the counted frames, see _add_image
+        self._image_sum: int | None = 0  # None where the image of some frame is not known
         self.left_out: list[dict[str, str]] = []
 
     def _make_parts(self, anomalies: Collection[str] | None, time_of: TimeOf) -> list[ArrayPart]:
@@ -457,11 +467,25 @@ class Evaluator(Gatherer):
             labelled_pixels=labelled_size - unlabelled,
             ignored_label_pixels=unlabelled,
         )
+        self._add_image(frame)
         if labelled_size:
             self._add_labels("class_labels", frame, labels)
         if anomaly is not None:
             self._add_labels("anomaly_labels", frame, anomaly)
         return True
+
+    def _add_image(self, frame: str) -> None:
+        """Add a frame's name and image to sums that tell other images of the same names.
+
+        As in :meth:`_add_labels`, a frame counts by the last part of its name.
+        """
+        name = frame.rpartition("/")[2].encode()
+        self._name_sum += _sum_of(name)
+        stamp = self.stamp_of(frame)
+        if stamp is None or self._image_sum is None:
+            self._image_sum = None
+        else:
+            self._image_sum += _sum_of(name + b"\0" + stamp.encode())
 
     def _add_labels(self, kind: str, frame: str, labels: npt.NDArray[Any] | None) -> None:
         """Add a frame's labels to a sum that tells labels of the same frames from others.
@@ -472,8 +496,7 @@ class Evaluator(Gatherer):
         assert labels is not None
         name = frame.rpartition("/")[2]
         content = np.ascontiguousarray(labels, np.uint8).tobytes()
-        digest = hashlib.sha256(name.encode() + b"\0" + content).digest()
-        self._label_sums[kind] += int.from_bytes(digest[:8], "big")
+        self._label_sums[kind] += _sum_of(name.encode() + b"\0" + content)
 
     def find_bins(self, frames: Sequence[str], read: Read) -> None:
         """Make bins of the scores that 16 bits cannot hold.
@@ -578,13 +601,16 @@ class Evaluator(Gatherer):
         """Return how many frames and pixels the numbers are of."""
         scored = self._counts["frames_scored"]
         left_out = len(self.left_out)
+        sums = {**self._label_sums, "frame_names": self._name_sum}
+        if self._image_sum is not None:
+            sums["images"] = self._image_sum
         return {
             "frames": scored + left_out,
             "frames_scored": scored,
             "frames_left_out": left_out,
             **self._counts,
             "resampled_units": len(self.units),
-            **{kind: f"{total % 2**64:016x}" for kind, total in self._label_sums.items()},
+            **{kind: f"{total % 2**64:016x}" for kind, total in sums.items()},
         }
 
     def _unlabelled_classes(self) -> list[str]:

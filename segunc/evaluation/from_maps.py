@@ -64,6 +64,7 @@ def evaluate_maps(
         names,
         anomalies=anomalies,
         time_of=dict(zip(reader.frames, times, strict=True)).get,
+        stamp_of=lambda frame: reader.records.get(frame, {}).get("stamp"),
         unit_codes={name for name in reader.scores if reader.form(name) == "unit-code"},
         measures=measures,
     )

@@ -122,6 +122,7 @@ def evaluate_model(
         frames.classes,
         names,
         anomalies=list(frames.masks) or None,
+        stamp_of=lambda frame: stamp_of(frames.samples[frame].image),
         measures=measures,
     )
     check_promises(evaluator.flag, source.run)

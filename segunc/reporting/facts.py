@@ -14,9 +14,11 @@ from typing import Any
 from segunc.core.files import file_sha256, flat
 from segunc.core.places import shown_command, without_place
 from segunc.core.version import full_version, now, tool_commit, tool_version
-from segunc.data.datasets import data_words
+from segunc.data.datasets import DATASETS, data_words
+from segunc.data.masks import WHITE_ANOMALIES
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
+from segunc.evaluation.comparison import has_other_images, images_words
 from segunc.evaluation.resampling import EvaluationResult
 from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
@@ -91,6 +93,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "failures_bars": found.bars,
         "failures_labelled": found.labelled,
         "settings": _settings(inputs),
+        "other_images": _other_images(inputs.results),
         "other_labels": _other_labels(inputs.results),
         "files": _hashes(inputs),
         "unsealed": inputs.unsealed,
@@ -174,6 +177,24 @@ def _other_labels(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
                     pairs.append((second.name, first.name))
                     break
     return pairs
+
+
+def _other_images(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
+    """Return the files of each result whose images are others than those of an earlier one under
+    the same names, with that of the first such result.
+    """
+    pairs: list[tuple[str, str]] = []
+    for number, result in enumerate(results):
+        for earlier in results[:number]:
+            if has_other_images(earlier, result):
+                pairs.append((_file_of(result), _file_of(earlier)))
+                break
+    return pairs
+
+
+def _file_of(run: EvaluationResult) -> str:
+    """Return the name of a result's file, with its folder where two files share one."""
+    return f"{run.name}{run.path.suffix}"
 
 
 def _frame_names(run: EvaluationResult) -> Sequence[str] | None:
@@ -469,8 +490,6 @@ def _result(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
         trainings: the data of each training of the model.
     """
     content = run.content
-    record = content["run"]
-    counts = content["counts"]
     score = first_shown(content["scores"])
     threshold_score = _threshold_score(inputs, content) or score
     flagged = content.get("flagged", {}).get(threshold_score, {})
@@ -480,25 +499,44 @@ def _result(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
     missed = {kind: _missed(bins.get(kind, {})) for kind in (*KINDS, "group")}
     pooled = content["scores"].get(score, {}).get("pooled", {})
     detected = pooled.get("aupr") is not None
-    role = _role(inputs, record, *trainings)
-    calibrated = _calibration_frames(inputs, run)
-    data = _data_words(record)
     return {
-        "name": run.name,
-        "file": run.path.name,
-        "data": data,
-        "role": role,
-        "calibrated": calibrated,
-        "labelled": f"{data}, {_frames_words(counts.get('labelled_frames', 0), role, calibrated)}",
-        "with_anomalies": (
-            f"{data}, {_frames_words(counts.get('anomaly_frames', 0), role, calibrated)}"
-        ),
+        **_data_of(inputs, run, *trainings),
         "score": score if detected else None,
         "missed_score": missed_score,
         "found": "At the threshold" if at_threshold else "With 5 % of the normal pixels flagged",
         "segmented": content.get("segmentation", {}).get("miou") is not None,
         "missed": missed,
         "content": _content(content),
+    }
+
+
+def _data_of(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
+    """Return what a result is of: its file, its data and images, and what its frames were used for.
+
+    Args:
+        inputs: what the report is made of.
+        run: the result.
+        trainings: the data of each training of the model.
+    """
+    record = run.content["run"]
+    counts = run.content["counts"]
+    role = _role(inputs, record, *trainings)
+    calibrated = _calibration_frames(inputs, run)
+    data = _data_words(record)
+    images = images_words(record)
+    named = f"{_file_of(run)}, {images}" if images else _file_of(run)
+    labelled = _frames_words(counts.get("labelled_frames", 0), role, calibrated)
+    with_anomalies = _frames_words(counts.get("anomaly_frames", 0), role, calibrated)
+    return {
+        "name": run.name,
+        "file": _file_of(run),
+        "data": f"{data}; {images}" if images else data,
+        "of": f"{data} ({named})",
+        "label_values": _label_values(record),
+        "role": role,
+        "calibrated": calibrated,
+        "labelled": f"{data}, {labelled} ({named})",
+        "with_anomalies": f"{data}, {with_anomalies} ({named})",
     }
 
 
@@ -517,12 +555,22 @@ def _threshold_score(inputs: Inputs, content: Row) -> str:
     return ""
 
 
+def _label_values(record: Row) -> str | None:
+    """Return what the values of a result's masks mean, in words; None where it is not known."""
+    if record.get("mask_values"):
+        return str(record["mask_values"])
+    if record.get("dataset") == WHITE_ANOMALIES:
+        return str(DATASETS[WHITE_ANOMALIES].anomaly_masks)
+    return None
+
+
 def _data_words(record: Row) -> str:
+    """Return the labelled data of a result in words, without what the values of masks mean."""
     words = data_words(
         record.get("dataset"),
         record.get("split"),
         record.get("labels_in", ""),
-        record.get("mask_values", ""),
+        None,
     )
     if record.get("corruption"):
         words += f" under {record['corruption']}"
@@ -594,7 +642,9 @@ def _achieved(
                 kept = "kept" if loss <= level else "exceeded"
             yield {
                 "name": result["name"],
+                "file": result["file"],
                 "data": result["data"],
+                "of": result["of"],
                 "control": control,
                 "level": level,
                 "loss": loss,
@@ -672,7 +722,11 @@ def _shift_numbers(result: Row) -> list[tuple[str, list[str]]]:
 def _clean_of(shifted: Row, results: Sequence[Row]) -> Row | None:
     """Return the result on the same frames without corruption, None where there is none."""
     there = _same_frames(shifted)
+    images = shifted["content"]["counts"].get("images")
     for result in results:
+        others = result["content"]["counts"].get("images")
+        if None not in (images, others) and images != others:
+            continue  # a corruption is applied to the same files
         if not result["content"]["run"].get("corruption") and _same_frames(result) == there:
             return result
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from segunc.decisions.guarantee import unit_words
+from segunc.decisions.guarantee import RISKS, unit_words
 from segunc.decisions.risks import OF_CLASSES, binomial_bound
 from segunc.decisions.states import (
     BROKEN,
@@ -49,7 +49,8 @@ def summary_of(facts: Row) -> list[Line]:
     Returns:
         ``name``, ``state`` (a key of :data:`segunc.decisions.states.STATES`) and ``text`` of each
         line; promises that do not hold come first. A line of which nothing was given names in
-        ``lacks`` what that would be: a statement of the operator, or a measurement.
+        ``lacks`` what that would be: a statement of the operator, or a measurement. ``lead`` is
+        the beginning of a text that is read first.
     """
     lines = [
         _classes(facts),
@@ -59,6 +60,7 @@ def summary_of(facts: Row) -> list[Line]:
         *_edits(facts),
         *_settings(facts),
         *_labels(facts),
+        *_images(facts),
         _shift(facts),
         _training_data(facts),
         _stated(facts, "Independence", "independence"),
@@ -252,14 +254,16 @@ def _operating_points(facts: Row) -> Iterator[Line]:
         yield _missing("Operating point", MEASUREMENT, "Not measured.")
     for threshold in facts["thresholds"]:
         achieved = threshold["achieved"]
-        sentences = [threshold["promise"]]
+        verdicts = [_verdict(row, achieved) for row in achieved]
+        sentences = [*verdicts, threshold["promise"]]
         sentences += [_achieved(row, threshold) for row in achieved]
         if not achieved:
             sentences += [*not_measured(threshold), f"To measure it: {measuring(threshold)}."]
         sentences.append(threshold["condition"])
         if threshold.get("chosen"):
             sentences.append(f"Of the calibration: {threshold['chosen']}.")
-        yield _line("Operating point", _state_of(achieved), *sentences)
+        line = _line("Operating point", _state_of(achieved), *sentences)
+        yield {**line, "lead": " ".join(verdicts)} if verdicts else line
 
 
 def not_measured(threshold: Row) -> list[str]:
@@ -333,6 +337,20 @@ def _labels(facts: Row) -> Iterator[Line]:
         yield _line("Labels", OPEN, *sentences)
 
 
+def _images(facts: Row) -> Iterator[Line]:
+    """Yield a line on results of other images under the same names of frames."""
+    sentences = _words_on_images(facts)
+    if sentences:
+        yield _line("Images", OPEN, *sentences)
+
+
+def _words_on_images(facts: Row) -> list[str]:
+    return [
+        f"The images of {result} are others than those of {earlier} under the same names."
+        for result, earlier in facts.get("other_images", ())
+    ]
+
+
 def _state_of(achieved: Sequence[Row]) -> str:
     """Return whether a promise was kept on clean and on corrupted images."""
     clean = {row["kept"] for row in achieved if not row["shifted"]}
@@ -344,6 +362,22 @@ def _state_of(achieved: Sequence[Row]) -> str:
     if any(_is_unproven(row) for row in achieved if not row["shifted"]):
         return UNPROVEN
     return HOLDS if "kept" in clean else OPEN
+
+
+def _verdict(row: Row, achieved: Sequence[Row]) -> str:
+    """Return in few words what a result achieved, what was promised, and whether that was kept.
+
+    Args:
+        row: of the result.
+        achieved: the rows of all results, among which it is named.
+    """
+    control: str = row["control"]
+    risk = RISKS.get(control, control).capitalize()
+    loss = "no number" if row["loss"] is None else format_number(row["loss"])
+    level = row.get("level")
+    promised = "" if level is None else f", promised {format_number(level)}"
+    source = f" in {row['file']}" if len(achieved) > 1 and row.get("file") else ""
+    return f"{risk} {loss}{source}{promised}: {promise_words(row)}."
 
 
 def _is_unproven(row: Row) -> bool:
@@ -369,7 +403,7 @@ def _achieved(row: Row, threshold: Row) -> str:
     upper = ""
     if row.get("upper") is not None:  # of few units it is far above what was achieved
         upper = f", at most {format_number(row['upper'])} with 95 % confidence"
-    text = f"{loss}{units} on {row['data']}{upper}: {row['kept']}"
+    text = f"{loss}{units} on {row.get('of', row['data'])}{upper}: {row['kept']}"
     if _is_unproven(row):
         text += f" here, but the bound is above {format_number(row['level'])}"
     text += _price(row, threshold["control"])
@@ -413,7 +447,16 @@ def _shift(facts: Row) -> Line:
         )
         return _line("Under shift", OPEN, text)
     if not rows:
-        return _missing("Under shift", MEASUREMENT, "Not measured on corrupted images.")
+        text = "Not measured on corrupted images."
+        others = [result for result, _ in facts.get("other_images", ())]
+        if others:
+            holds = "is a result" if len(others) == 1 else "are results"
+            text += (
+                f" {_listed(others)} {holds} of other images under the same names; the numbers "
+                "stand with the other results, in the tables of the quantitative analyses."
+            )
+            return _line("Under shift", OPEN, text)
+        return _missing("Under shift", MEASUREMENT, text)
     sentences = []
     for row in rows[:_MAX_SHIFT_NUMBERS]:
         value = format_number(row["value"])
@@ -444,7 +487,7 @@ def _training_data(facts: Row) -> Line:
             saw,
         )
     fitted = [saw] if len(sources) > 1 else []
-    text = f"Trained on {trained.get('dataset')}"
+    text = f"Trained on {_frames_of(str(trained.get('dataset')))}"
     if trained.get("validation"):
         text += f"; its epoch was chosen on the split {trained['validation']}"
     changed = facts.get("splits_changed")
@@ -458,6 +501,11 @@ def _training_data(facts: Row) -> Line:
             "it was trained on.",
         )
     return _line("Training data", STATED, f"{text}.", *fitted)
+
+
+def _frames_of(data: str) -> str:
+    """Return data in words as frames of a folder: a network is trained on more than labels."""
+    return data.replace("labels in", "the frames of", 1) if data.startswith("labels in") else data
 
 
 def _stated(facts: Row, name: str, key: str) -> Line:

@@ -179,16 +179,18 @@ class _Data:
         record = self.frames.record()
         options = self.options
         named = (options.labels, options.anomaly_labels, options.root)
-        folders = []
-        for folder in named:
-            if folder:
-                text = str(folder)
-                folders.append(shown_url(text) if is_url(text) else without_place(text))
+        folders = [_folder_name(folder) for folder in named if folder]
         if folders:
             record["labels_in"] = " and ".join(folders)
         if self.listed is not None:
             record["frames_sha256"] = file_sha256(self.listed)
         return record
+
+
+def _folder_name(folder: object) -> str:
+    """Return the name of a folder, or of an address, without its place on this machine."""
+    text = str(folder)
+    return shown_url(text) if is_url(text) else without_place(text)
 
 
 @dataclass(frozen=True)
@@ -281,6 +283,7 @@ def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[
     if measures.flag:
         smallest = {score: threshold.smallest for score, threshold in measures.flag.items()}
         run["smallest_region"] = smallest
+        run["thresholds"] = _thresholds_record(measures.flag)
     manifest = _manifest_of(options)
     source = (manifest or {}).get("run", {})
     if any(threshold.claims(source) for threshold in measures.flag.values()):
@@ -288,6 +291,15 @@ def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
     return run
+
+
+def _thresholds_record(flag: Mapping[str, Threshold]) -> dict[str, dict[str, str]]:
+    """Return name and SHA-256 of the file of each score's threshold; bare values have none."""
+    record = {}
+    for score, threshold in flag.items():
+        if threshold.guarantee is not None:
+            record[score] = {"file": threshold.source, "sha256": threshold.sha256}
+    return record
 
 
 def _write(out: Path, result: Result, replicates: Replicates) -> None:
@@ -544,6 +556,7 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
     source = MapsSource(maps, options.scores, choose, options.fps)
     result, evaluator = evaluate_maps(source, labels, measures)
     run = _recorded_model(_manifest_of(options)) | data.record()
+    run["maps_in"] = _folder_name(options.maps)
     if data.entry is not None:
         run["dataset"] = data.entry.name
         if options.root:

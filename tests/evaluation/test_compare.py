@@ -109,7 +109,7 @@ def test_other_data_is_not_compared(tmp_path: Path, change: dict[str, object], s
     (warning,) = comparison.warnings
     assert re.match(f"not comparable: first and other differ in {said}", warning)
     text = format_comparison(comparison)
-    assert text.startswith(f"Warning: {warning}.\n\n| number ")
+    assert text.startswith(f"Warning: {warning}.\n\n- first: ")
     assert text.count(warning) == 1
     # Numbers of the labels that are the same may be compared.
     refused = rows(comparison)[AUROC]
@@ -470,3 +470,81 @@ def test_results_without_an_anomaly_label_are_compared_whatever_their_objects_ar
         path = tmp_path / f"{pixels}.json"
         paths.append(write_result(path, {}, counts=counts, run={"smallest_object": pixels}))
     assert data_warnings(load_results(paths)) == []
+
+
+MAPS = {"maps_in": "maps_fog", "dataset": "folder", "split": "test", "labels_in": "data"}
+
+
+def test_a_heading_says_what_a_column_is_of(tmp_path: Path) -> None:
+    run = MAPS | {
+        "base_sha256": "ab" * 32,
+        "posterior_sha256": "cd" * 32,
+        "thresholds": {"entropy": {"file": "t.json", "sha256": "ef" * 32}},
+    }
+    flagged = {"entropy": {"threshold": 0.4, "share": 0.1}}
+    paths = pair(tmp_path, run=run, flagged=flagged, counts=COUNTS | {"frames_scored": 60})
+    text = format_comparison(compare(load_results(paths)))
+    assert (
+        "- other: model abababababab with posterior cdcdcdcdcdcd; maps in maps_fog; labels in the "
+        "folder data, split test; 60 frames (5 with class labels, 60 with anomaly labels); "
+        "threshold t.json (SHA-256 efefefefefef): entropy >= 0.4"
+    ) in text
+    assert (
+        "- first: model not recorded; folder of the images not recorded; camvid; frames not "
+        "counted (5 with class labels, 60 with anomaly labels)"
+    ) in text
+    assert text.index("- first: ") < text.index("| number ")
+
+
+@pytest.mark.parametrize(
+    ("names", "images", "said"),
+    [("1", "3", True), ("1", "2", False), ("0", "3", False), ("1", None, False)],
+)
+def test_pairs_of_other_images_are_said_by_their_hashes(
+    tmp_path: Path, names: str, images: str | None, said: bool
+) -> None:
+    paths = pair(tmp_path)
+    for path, counted in zip(
+        paths, ({"frame_names": "1", "images": "2"}, {"frame_names": names}), strict=True
+    ):
+        content = json.loads(path.read_text())
+        content["counts"] = COUNTS | counted
+        if path == paths[1] and images is not None:
+            content["counts"]["images"] = images
+        path.write_text(json.dumps(content))
+    text = format_comparison(compare(load_results(paths)))
+    assert ("other less first: paired by frame name; the images differ." in text) == said
+
+
+def thresholds_pair(tmp_path: Path, value: float, sha256: str) -> list[Path]:
+    """Two results with a threshold each, that of the second one as given."""
+    paths = pair(tmp_path)
+    for path, of_entropy, digest in ((paths[0], 0.4, "a"), (paths[1], value, sha256)):
+        content = json.loads(path.read_text())
+        numbers = {"threshold": of_entropy, "share": 0.1, "level": 0.2, "units": 7}
+        content["flagged"] = {"entropy": numbers}
+        content["run"]["thresholds"] = {"entropy": {"file": "t.json", "sha256": digest}}
+        path.write_text(json.dumps(content))
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("value", "sha256", "warned"), [(0.4, "a", False), (0.5, "a", True), (0.4, "b", True)]
+)
+def test_numbers_of_different_thresholds_are_warned_of(
+    tmp_path: Path, value: float, sha256: str, warned: bool
+) -> None:
+    results = load_results(thresholds_pair(tmp_path, value, sha256))
+    warning = (
+        "numbers of flagged.entropy belong to different thresholds in first and other, so they do "
+        "not tell the results apart"
+    )
+    assert compare(results).warnings == ((warning,) if warned else ())
+    assert compare(results, keys=["segmentation.*"]).warnings == ()
+
+
+def test_settings_of_a_threshold_have_no_difference(tmp_path: Path) -> None:
+    row_of = rows(compare(load_results(thresholds_pair(tmp_path, 0.4, "a"))))
+    assert row_of["flagged.entropy.level"].differences == (None, None)
+    assert row_of["flagged.entropy.units"].differences == (None, None)
+    assert row_of["flagged.entropy.share"].differences[1] is not None

@@ -247,6 +247,24 @@ def test_a_page_without_its_folder_says_so(full_page: Path, tmp_path: Path, brow
     page.close()
 
 
+PROMISE = (
+    "On average, at most 10 % of the anomalous objects of a frame are missed; an object is found "
+    "where 50 % of its pixels are flagged. It holds where frames come as those of the calibration "
+    "did, from the same roads, camera, weather, labels, model and settings; another domain or "
+    "corrupted images void it. Each frame counts as independent of every other frame."
+)
+
+
+def test_a_promise_is_whole_on_a_phone(full_page: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(full_page.as_uri())
+    strip = page.locator("#notices")
+    strip.evaluate("(strip, text) => { strip.innerHTML = `<p class=notice>${text}</p>`; }", PROMISE)
+    seen, whole = strip.evaluate("(element) => [element.clientHeight, element.scrollHeight]")
+    assert seen == whole
+    page.close()
+
+
 def test_a_link_without_its_frame_says_so(full_page: Path, browser: Any) -> None:
     page = browser.new_page()
     page.goto(f"{full_page.as_uri()}#view=frame&frame=gone&score=entropy")

@@ -57,7 +57,7 @@ from tests.conftest import Job
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
 from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.support.shadows import backgrounds, shadows_where_nothing_scrolls
-from tests.verbs.processes import refuse, succeed
+from tests.verbs.processes import SMALL, refuse, succeed
 
 
 def words(predicted: Job, results: Path, out: Path) -> list[Any]:
@@ -1167,6 +1167,30 @@ def test_a_narrow_screen_shows_whole_commands_and_words(written: Path, browser: 
     page.close()
 
 
+def test_what_was_achieved_is_whole_beside_the_contents(
+    facts: dict[str, Any], tmp_path: Path, browser: Any
+) -> None:
+    """The widest table: with the shares of right and wrong pixels, precision and recall."""
+    shown = copy.deepcopy(facts)
+    for row in shown["thresholds"][0]["achieved"]:
+        row |= {"data": "labels in the folder data, split test; maps in maps_of_friday"}
+        row |= {"control": "errors-kept", "right_flagged": 0.123, "wrong_flagged": 0.456}
+        row["flagged"] |= {"normal_share": 0.123, "precision": 0.456, "recall": 0.789}
+    (tmp_path / "index.html").write_text(render(shown, "0"))
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto((tmp_path / "index.html").as_uri())
+    table = page.locator(".table", has=page.locator("caption", has_text="Achieved on other frames"))
+    assert table.locator("thead th").last.inner_text() == "recall"
+    assert not table.evaluate("(element) => element.scrollWidth > element.clientWidth")
+    page.close()
+
+
+def test_what_was_achieved_stands_first_in_the_summary(facts: dict[str, Any]) -> None:
+    line = line_of(facts, "Operating point")
+    assert line["text"].startswith(line["lead"])
+    assert f"<dd><b>{line['lead']}</b><br>On average, at most" in render(facts, "0")
+
+
 NAMES_AFTER_SCROLLING = """
     [...document.querySelectorAll('.table')].filter((box) => box.scrollWidth > box.clientWidth)
       .map((box) => {
@@ -1343,8 +1367,67 @@ def test_labels_of_a_folder_are_named_by_it_and_not_by_a_name_of_ours(
     succeed("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
     text = line_of(report_of(tmp_path / "report"), "Unknown objects")["text"]
     masks = predicted.masks.name
-    meaning = "(0 = normal, 1 = anomaly, 255 = ignored)"
-    assert f"on labels in the folder {masks} {meaning}, 4 frames" in text
+    assert f"on labels in the folder {masks}, 4 frames (own.json, maps in maps)" in text
+    assert "255" not in text
+    meaning = "Values of the masks of own.json: 0 = normal, 1 = anomaly, 255 = ignored."
+    assert meaning in page_of(tmp_path / "report")
+
+
+@pytest.fixture(scope="module")
+def fogged(predicted: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with results of maps: ``clear.json``, ``again.json`` and, of the same frames under
+    fog that their user painted, ``fog.json``.
+    """
+    folder = tmp_path_factory.mktemp("fogged")
+    images = folder / "images"
+    for path in sorted(predicted.frames.rglob("*.png")):
+        image = cv2.imread(str(path))
+        copied = images / path.relative_to(predicted.frames)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(copied), cv2.addWeighted(image, 0.4, np.full_like(image, 255), 0.6, 0))
+    words = f"predict {SMALL}"
+    for name, source in (("clear", predicted.frames), ("fog", images)):
+        maps = ("--input", source, "--out", folder / f"maps_{name}")
+        succeed(words, "--model", predicted.abnn, *maps)
+    for name, maps_name in (("clear", "maps_clear"), ("again", "maps_clear"), ("fog", "maps_fog")):
+        maps = ("--maps", folder / maps_name, "--anomaly-labels", predicted.masks)
+        succeed("evaluate", *maps, "--replicates", 50, "--out", folder / f"{name}.json")
+    return folder
+
+
+def test_results_of_other_images_are_told_from_each_other(
+    predicted: Job, fogged: Path, tmp_path: Path
+) -> None:
+    runs = [fogged / f"{name}.json" for name in ("clear", "again", "fog")]
+    succeed("report", "--model", predicted.abnn, "--runs", *runs, "--out", tmp_path / "report")
+    facts = report_of(tmp_path / "report")
+    assert facts["other_images"] == [["fog.json", "clear.json"]]
+    words = "The images of fog.json are others than those of clear.json under the same names."
+    assert line_of(facts, "Images")["text"] == words
+    assert line_of(facts, "Under shift")["text"].startswith(
+        "Not measured on corrupted images. fog.json is a result of other images"
+    )
+    assert facts["shift"] == []
+    page = page_of(tmp_path / "report")
+    assert page.count(words) == 2
+    assert "fog: labels in the folder anomaly; maps in maps_fog; 4 frames" in page
+
+
+def test_a_comparison_of_other_images_says_what_its_columns_are(fogged: Path) -> None:
+    results = [fogged / f"{name}.json" for name in ("clear", "again", "fog")]
+    text = segunc.compare(results=results).text
+    assert "fog less clear: the images differ under the same frame names." in text
+    assert "again less clear: " not in text
+    assert "maps in maps_fog; labels in the folder anomaly; 4 frames (0 with class labels" in text
+
+
+def test_clear_images_beside_a_corruption_are_of_the_same_files(
+    results: Path,
+) -> None:
+    contents = [json.loads((results / name).read_text()) for name in (CLEAN, FOG)]
+    clean, fog = (content["counts"] for content in contents)
+    assert clean["images"] == fog["images"]
+    assert clean["frame_names"] == fog["frame_names"]
 
 
 def test_every_command_that_segunc_ran_has_its_date(facts: dict[str, Any]) -> None:

@@ -244,11 +244,50 @@ def test_a_promise_that_does_not_hold_is_the_first_line() -> None:
 
 def test_a_promise_stands_with_its_condition_and_its_price() -> None:
     text = line("Operating point", thresholds=[threshold(0.05)])["text"]
-    assert text.startswith("At most 10 %.")
+    assert text.startswith("Missed objects .050: kept. At most 10 %. .050, mean over 20 frames")
     assert text.endswith("It holds on this road.")
     words = "on streets test, at most .139 with 95 % confidence: kept"
     assert f".050, mean over 20 frames {words}" in text
     assert "kept, with 48.0 % of the normal pixels flagged." in text
+
+
+def test_what_was_achieved_and_promised_stands_before_the_conditions() -> None:
+    point = threshold(0.327)
+    point["achieved"][0] |= {"level": 0.1, "file": "friday.json", "of": "tour (friday.json)"}
+    said = line("Operating point", thresholds=[point])
+    assert said["lead"] == "Missed objects .327, promised .100: exceeded."
+    assert said["text"].startswith(f"{said['lead']} At most 10 %.")
+    assert "mean over 20 frames on tour (friday.json)," in said["text"]
+    fog = point["achieved"][0] | {"loss": 0.05, "upper": 0.09, "kept": "kept", "file": "fog.json"}
+    point["achieved"].append(fog)
+    said = line("Operating point", thresholds=[point])
+    assert said["lead"] == (
+        "Missed objects .327 in friday.json, promised .100: exceeded. "
+        "Missed objects .050 in fog.json, promised .100: kept."
+    )
+
+
+def test_results_of_other_images_under_the_same_names_are_said() -> None:
+    others = [("fog.json", "friday.json")]
+    text = line("Images", other_images=others)["text"]
+    assert (
+        text == "The images of fog.json are others than those of friday.json under the same names."
+    )
+    shift = line("Under shift", other_images=others)
+    assert shift["state"] == "open"
+    assert shift["text"].startswith(
+        "Not measured on corrupted images. fog.json is a result of other images under the same "
+        "names; the numbers stand with the other results"
+    )
+    alone = line("Under shift")
+    assert alone["text"] == "Not measured on corrupted images."
+
+
+def test_a_network_is_trained_on_frames_and_not_on_labels() -> None:
+    trained = {"dataset": "labels in the folder data"}
+    text = line("Training data", trained=trained)["text"]
+    assert text.startswith("Trained on the frames of the folder data.")
+    assert line("Training data", trained={"dataset": "camvid"})["text"] == "Trained on camvid."
 
 
 def test_a_promise_on_frames_that_something_was_chosen_on_says_so() -> None:
@@ -372,6 +411,17 @@ def test_a_threshold_is_measured_with_the_labels_that_its_risk_needs(
 def test_what_nobody_stated_is_open() -> None:
     assert line("Independence")["state"] == "open"
     assert line("Label quality")["state"] == "open"
+
+
+def test_a_shift_is_not_compared_with_other_images_of_the_same_names() -> None:
+    shifted = result(name="fog")
+    run = shifted["content"]["run"] | {"corruption": "fog:3"}
+    shifted["content"] |= {"run": run, "counts": COUNTS | {"images": "a"}}
+    other = result()
+    other["content"]["counts"] = COUNTS | {"images": "b"}
+    assert {row["clean"] for row in _under_shift([other, shifted])} == {None}
+    other["content"]["counts"] = COUNTS | {"images": "a"}
+    assert None not in {row["clean"] for row in _under_shift([other, shifted])}
 
 
 @pytest.mark.parametrize("changed", [{"split": "val"}, {"frames": "^a"}, {"every": 2}])
