@@ -15,6 +15,7 @@ from segunc.core.files import file_sha256, flat
 from segunc.core.places import shown_command, without_place
 from segunc.core.version import full_version, now, tool_commit, tool_version
 from segunc.data.datasets import data_words
+from segunc.data.training_frames import SELECTION, frames_record, is_selected_on_train
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.resampling import EvaluationResult
@@ -74,6 +75,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
         "trained": _with_data_words(trained, recorded),
+        "training_frames": frames_record(inputs.model.network.description.provenance),
         "trained_by_last_step": _is_of_last_step(inputs),
         "tuned": _tuned(inputs, trained, recorded),
         "imported": not _TRAINED & inputs.model.network.description.provenance.keys(),
@@ -451,9 +453,15 @@ def _role(inputs: Inputs, record: Row, *trainings: Row) -> str:
     split = record.get("split")
     if split is None:
         return TEST
-    if split == "selection" or (not any(trainings) and split in VALIDATION_SPLITS):
+    if split == SELECTION or (not any(trainings) and split in VALIDATION_SPLITS):
         return VALIDATION
-    used = [(data.get("dataset"), data.get("validation")) for data in trainings]
+    frames = frames_record(inputs.model.network.description.provenance)
+    used = []
+    for data in trainings:
+        chosen_on = data.get("validation")
+        if data.get("anomaly_class") and is_selected_on_train(chosen_on, frames):
+            chosen_on = SELECTION
+        used.append((data.get("dataset"), chosen_on))
     for attachment in inputs.model.attachments.values():
         made: Row = getattr(attachment, "fitted_on", {})
         used.append((made.get("dataset"), made.get("split")))
