@@ -3,14 +3,19 @@ out, which are trained on and on which the epoch is chosen, as every verb says i
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import pytest
 import yaml
 
 import segunc
+from segunc.data.datasets import NONE_BY_DEFAULT, without_none_words
+from segunc.data.module import DataConfig, SegmentationDataModule
 from segunc.data.training_frames import epoch_words
+from segunc.posteriors.fit_run import FitRun, silent
+from segunc.training.config import FitConfig
+from segunc.training.fit_data import DataSource
 from segunc.verbs.evaluate import chosen_words
 from tests.data.miniatures import write_frame
 from tests.verbs.processes import FAST, refuse, succeed
@@ -22,8 +27,8 @@ NOTE = (
     "bicyclist, so 2 of the other 10 are taken for choosing the epoch; 8 are left to train"
 )
 SUBSTITUTE = (
-    "these frames of the split train of the data set camvid stand in for val, and on them the model "
-    "got "
+    "these frames of the split train of the data set camvid stand in for val, and on them the "
+    "model got "
 )
 
 
@@ -46,7 +51,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
             name = f"{split}_{number:02d}.png"
             values = [3, 11, 4, BICYCLIST if number < holding else CAR]
             image = data / split / name
-            write_frame(image, data / f"{split}annot" / name, values, size=(48, 64))
+            write_frame(image, data / f"{split}annot" / name, values, seed=number, size=(48, 64))
     config = folder / "mine.yaml"
     content = {
         "data": {
@@ -57,9 +62,9 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Held:
             "anomaly_class": "bicyclist",
         },
         "network": {
-            "architecture": "FPN",
+            "architecture": "DeepLabV3Plus",
             "encoder": "resnet18",
-            "options": {"decoder_pyramid_channels": 16, "decoder_segmentation_channels": 8},
+            "options": {"decoder_channels": 16},
         },
         "trainer": {"max_epochs": 1},
     }
@@ -111,10 +116,16 @@ def test_a_threshold_and_a_report_say_where_the_epoch_was_chosen(
     done = succeed("threshold --control errors-kept --level 0.9 --split selection", *words)
     assert f"{SUBSTITUTE}its best epoch; the promise needs frames" in done.stdout
     report = tmp_path / "report"
-    succeed("report --model", held.base, "--out", report)
-    summary = json.dumps(json.loads((report / "report.json").read_text()))
-    assert '"training_frames": {"train": 8' in summary
-    page = (report / "report.html").read_text()
+    runs = []
+    for split in ("selection", "val"):
+        runs.append(tmp_path / f"{split}.json")
+        words = ("--split", split, "--config", held.config, "--out", runs[-1])
+        succeed("evaluate --replicates 0 --model", held.base, FAST, *words)
+    succeed("report --model", held.base, "--out", report, "--runs", *runs)
+    facts = json.loads((report / "report.json").read_text())
+    roles = {result["name"]: result["role"] for result in facts["results"]}
+    assert roles == {"selection": "validation", "val": "test"}
+    page = (report / "index.html").read_text()
     words_of_report = (
         "Trained on camvid (8 frames; 4 that hold bicyclist were left out); its epoch was chosen "
         "on 2 other frames of the split train, because every frame of val holds a class that was "
@@ -124,9 +135,16 @@ def test_a_threshold_and_a_report_say_where_the_epoch_was_chosen(
 
 
 def test_what_is_fitted_on_the_substitute_is_recorded_so(held: Held) -> None:
-    fit = segunc.Temperature(pixels=50, frames=2)
-    model = fit.fit(segunc.load(held.base, device="cpu"))
-    assert model.attachments["calibration"].fitted_on["split"] == "selection"
+    data = asdict(DataConfig("camvid", str(held.data), anomaly_class="bicyclist"))
+    settings = segunc.Temperature()
+    model = segunc.load(held.base)
+    run = FitRun(model, FitConfig(settings, data), DataSource(data), say=silent)
+    assert run.fitted_on("val")["split"] == "selection"
+    assert run.fitted_on("train")["split"] == "train"
+    everything = {**data, "anomaly_class": None}
+    run = FitRun(model, FitConfig(settings, everything), DataSource(data), say=silent)
+    run.data = SegmentationDataModule(**everything)
+    assert run.fitted_on("val")["split"] == "val"
 
 
 def test_records_of_earlier_versions_keep_their_words() -> None:
@@ -137,10 +155,27 @@ def test_records_of_earlier_versions_keep_their_words() -> None:
 
 
 def test_none_is_no_anomaly_class(held: Held, tmp_path: Path) -> None:
-    words = ("--config", held.config, "--out", tmp_path / "out", "--trainer.max_steps 1")
+    words = ("--config", held.config, "--out", tmp_path / "out")
     done = succeed("train --device cpu --data.anomaly_class none", *words)
     assert "are left out" not in done.stdout
     record = json.loads((tmp_path / "out" / "network.json").read_text())
-    assert "bicyclist" in [entry["name"] for entry in record["classes"]] or "bicyclist" in str(
-        record["classes"]
+    assert "bicyclist" in record["classes"]
+    done = succeed("evaluate --replicates 0 --model", tmp_path / "out", FAST)
+    assert "label map" not in done.stdout
+
+
+def test_a_class_that_is_called_none_is_held_out(tmp_path: Path) -> None:
+    labels = tmp_path / "classes.csv"
+    labels.write_text(
+        "id,name,train_id,red,green,blue\n0,road,0,9,9,9\n1,car,1,8,8,8\n2,none,2,7,7,7\n"
+    )
+    data = {"dataset": "folder", "labels": str(labels), "anomaly_class": "none", "held_out": "none"}
+    resolved = without_none_words(data)
+    assert (resolved["anomaly_class"], resolved["held_out"]) == ("none", None)
+    assert without_none_words({**data, "labels": "camvid"})["anomaly_class"] is None
+
+
+def test_none_stands_for_every_setting_that_is_none_by_default() -> None:
+    assert {field.name for field in fields(DataConfig) if field.default is None} == set(
+        NONE_BY_DEFAULT
     )
