@@ -58,7 +58,9 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
     """
     recorded = recorded_data(inputs.folder) or {}
     trained = _plain(data_of_network(inputs.model.network.description.provenance, recorded))
-    results = [_result(inputs, run, trained, _plain(recorded)) for run in inputs.results]
+    frames = frames_record(inputs.model.network.description.provenance)
+    trainings = [_with_split_of_epoch(data, frames) for data in (trained, _plain(recorded))]
+    results = [_result(inputs, run, *trainings) for run in inputs.results]
     thresholds = []
     for name, threshold in inputs.thresholds.items():
         achieved = _worst_first(_achieved(results, threshold, name))
@@ -75,7 +77,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
         "trained": _with_data_words(trained, recorded),
-        "training_frames": frames_record(inputs.model.network.description.provenance),
+        "training_frames": frames,
         "trained_by_last_step": _is_of_last_step(inputs),
         "tuned": _tuned(inputs, trained, recorded),
         "imported": not _TRAINED & inputs.model.network.description.provenance.keys(),
@@ -100,6 +102,15 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "shift": _under_shift(results),
     }
     return facts | {"gaps": _gaps(facts)}
+
+
+def _with_split_of_epoch(data: Row, frames: Row) -> Facts:
+    """Return the data of a training whose ``validation`` is the split of the frames that chose the
+    epoch, which are no frames of ``val`` where others stand in for them.
+    """
+    if data.get("anomaly_class") and is_selected_on_train(data.get("validation"), frames):
+        return {**data, "validation": SELECTION}
+    return dict(data)
 
 
 def _is_of_last_step(inputs: Inputs) -> bool:
@@ -455,13 +466,7 @@ def _role(inputs: Inputs, record: Row, *trainings: Row) -> str:
         return TEST
     if split == SELECTION or (not any(trainings) and split in VALIDATION_SPLITS):
         return VALIDATION
-    frames = frames_record(inputs.model.network.description.provenance)
-    used = []
-    for data in trainings:
-        chosen_on = data.get("validation")
-        if data.get("anomaly_class") and is_selected_on_train(chosen_on, frames):
-            chosen_on = SELECTION
-        used.append((data.get("dataset"), chosen_on))
+    used = [(data.get("dataset"), data.get("validation")) for data in trainings]
     for attachment in inputs.model.attachments.values():
         made: Row = getattr(attachment, "fitted_on", {})
         used.append((made.get("dataset"), made.get("split")))
