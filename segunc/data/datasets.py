@@ -6,9 +6,10 @@ labels of their test frames: write maps of those frames.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.places import without_place
@@ -19,6 +20,10 @@ from segunc.data.masks import WHITE_ANOMALIES
 
 TABLE = Path(__file__).with_name("data_sets.yaml")
 """The table of the package."""
+NONE = "none"
+"""What a user writes for a setting without a value."""
+NONE_BY_DEFAULT = ("size", "labels", "frames", "anomaly_class", "sequence", "held_out")
+"""Settings of :class:`segunc.data.module.DataConfig` that are None unless a user gives a value."""
 DATA_OF_PROGRAM = "data of a program"
 """What records say in place of a data set where a program gave the frames."""
 DATASETS: Registry[DatasetEntry] = Registry("data set", "segunc.datasets", read_table(TABLE))
@@ -105,6 +110,29 @@ def dataset_entry(
         entry = replace(entry, declared=declared)
         entry.label_map()  # unknown names are an error here and not after an hour
     return entry
+
+
+def without_none_words(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a data set with None for the word none, which YAML takes for a text, where
+    a setting may be None. Where the label map has a class called none, the anomaly class of that
+    word is the class.
+    """
+    resolved = dict(data)
+    for key in NONE_BY_DEFAULT:
+        if resolved.get(key) == NONE:
+            resolved[key] = None
+    if data.get("anomaly_class") == NONE and _has_class(resolved, NONE):
+        resolved["anomaly_class"] = NONE
+    return resolved
+
+
+def _has_class(data: Mapping[str, Any], name: str) -> bool:
+    """Return whether the label map of a data set has a class; False where there is no such map."""
+    try:
+        entry = dataset_entry(str(data.get("dataset")), labels=data.get("labels"))
+        return name in entry.label_map().classes
+    except InputError:
+        return False  # whoever opens the data set says why
 
 
 def entry_of_labels(

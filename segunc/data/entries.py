@@ -21,11 +21,18 @@ from segunc.data.frame_names import frame_name
 from segunc.data.labels import IGNORE, LabelMap, label_map, label_values
 from segunc.data.layouts import Layout
 from segunc.data.masks import BINARY, AnomalyEncoding
+from segunc.data.training_frames import TrainingFrames
 
 SAMPLED_LABELS = 20
 """Labels of a split, spread over it, that show whether the split has classes."""
 HOLDOUT = 30
-"""Frames of ``train`` that stand in for ``val`` if every frame of ``val`` holds an anomaly."""
+"""The most frames of ``train`` that stand in for ``val`` if every frame of ``val`` holds an
+anomaly.
+"""
+HOLDOUT_SHARE = 5
+"""One of so many frames of ``train`` stands in for ``val``, so that most are left to train."""
+SMALLEST_HOLDOUT = 2
+"""The fewest frames of ``train`` that stand in for ``val``."""
 USUAL_SPLITS = ("test", "val", "validation", "all")
 """Splits to evaluate, the first that exists."""
 
@@ -48,11 +55,11 @@ class DatasetEntry:
     """A data set by name.
 
     With ``declared`` anomalies training sees the frames of ``train`` without one, and selection
-    those of ``val``; where ``val`` has none, the last :data:`HOLDOUT` training frames by name:
-    frames of one drive resemble their neighbours, and a block at the end has these on one side
-    only. Evaluation, of any split: a frame with an anomaly gives its anomaly label, one without
-    gives its class labels. Sets with anomaly classes of their own give both labels of every frame,
-    as their protocols do.
+    those of ``val``. Where ``val`` has none, the last training frames by name stand in for it, one
+    of :data:`HOLDOUT_SHARE` and at most :data:`HOLDOUT`: frames of one drive resemble their
+    neighbours, and a block at the end has these on one side only. Evaluation, of any split: a frame
+    with an anomaly gives its anomaly label, one without gives its class labels. Sets with anomaly
+    classes of their own give both labels of every frame, as their protocols do.
     """
 
     name: str
@@ -213,11 +220,10 @@ class DatasetEntry:
             raise InputError(shared, hint="remove one of the two rows of each")
         if not self.declared:
             return self._every_sample(root, split)
-        validation = self._without_anomaly(root, "val") if "val" in self.splits else []
-        if split == "val" and validation:
-            return validation
+        if split == "val" and not self.selects_on_train(root):
+            return self._without_anomaly(root, "val")
         training = self._without_anomaly(root, "train")
-        held_out = 0 if validation else HOLDOUT
+        held_out = self._substitute_of(len(training)) if self.selects_on_train(root) else 0
         if len(training) <= held_out:
             raise InputError(
                 f"{len(training)} frames of train in {root} are without "
@@ -228,6 +234,43 @@ class DatasetEntry:
         if split == "train":
             return training[:first_held_out]
         return training[first_held_out:]
+
+    def selects_on_train(self, root: Path) -> bool:
+        """Return whether frames of ``train`` stand in for ``val``, because no frame of ``val`` is
+        without a declared anomaly.
+        """
+        if not self.declared:
+            return False
+        if "val" not in self.splits:
+            return True
+        return all(self._holds_anomaly(sample) for sample in self._every_sample(root, "val"))
+
+    def _substitute_of(self, frames: int) -> int:
+        """Return how many of a number of training frames stand in for ``val``."""
+        return min(HOLDOUT, max(SMALLEST_HOLDOUT, frames // HOLDOUT_SHARE))
+
+    def training_frames(self, root: Path) -> TrainingFrames:
+        """Return how many frames of ``train`` and ``val`` a training leaves out, and how many of
+        ``train`` stand in for ``val``.
+
+        Raises:
+            InputError: there are no class labels, or too few frames without an anomaly.
+        """
+        training = len(self.training_samples(root, "train"))
+        if not self.declared:
+            return TrainingFrames(training)
+        selection = len(self.training_samples(root, "val"))
+        substitute = selection if self.selects_on_train(root) else 0
+        validation = self._every_sample(root, "val") if "val" in self.splits else []
+        validation_left_out = len(validation) - (0 if substitute else selection)
+        return TrainingFrames(
+            train=training,
+            selection=selection,
+            anomaly_classes=self.declared,
+            left_out=len(self._every_sample(root, "train")) - training - substitute,
+            validation_left_out=validation_left_out,
+            substitute=substitute,
+        )
 
     def _without_anomaly(self, root: Path, split: str) -> list[Sample]:
         samples = self._every_sample(root, split)

@@ -10,7 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -36,6 +36,7 @@ from segunc.data.datasets import dataset_entry
 from segunc.data.entries import Sample
 from segunc.data.images import AnyImage, Labels, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
+from segunc.data.training_frames import TrainingFrames
 
 Transform = Callable[[AnyImage, Labels], dict[str, Tensor]]
 """Image ``[H, W, K]``, uint8 or float32 in 0..1, and train ids uint8 ``[H, W]`` -> ``image`` float
@@ -176,6 +177,8 @@ class DataConfig(Settings):
             order.
         anomaly_class: classes (a list, or names with commas between) that count as anomalies. The
             network does not know these classes, and frames that hold one are not used for training.
+            If every frame of ``val`` holds one, a fifth of the other training frames (2 to 30)
+            stands in for ``val`` and is not trained on.
         validation: which frames the split ``val`` holds: val takes the data set's own split;
             leave-sequence-out takes one sequence of the training frames, which is then not used for
             training. Choose the second if the frames of ``val`` are neighbours of training frames,
@@ -378,6 +381,33 @@ class SegmentationDataModule(L.LightningDataModule):
             )
         return dict(sequences)
 
+    def selects_on_train(self) -> bool:
+        """Return whether frames of ``train`` stand in for ``val``, because every frame of ``val``
+        holds a declared anomaly.
+        """
+        return self.validation == "val" and self.entry.selects_on_train(self.root)
+
+    def training_frames(self, *, selects: bool = True) -> TrainingFrames:
+        """Return how many frames are left out, taken to select on, and left to train.
+
+        Args:
+            selects: whether frames are needed to select on, too.
+
+        Raises:
+            InputError: a split is missing, or holds too few frames.
+        """
+        frames = self.entry.training_frames(self.root)
+        if self.validation == "val":
+            selection = len(self._samples("val")) if selects else frames.selection
+            return replace(frames, selection=selection)
+        needs_sequence = selects or self.held_out is not None
+        return replace(
+            frames,
+            train=len(self._samples("train")),
+            selection=len(self._samples("val")) if needs_sequence else 0,
+            held_out=self.held_out or "",
+        )
+
     def folds(self) -> list[Self]:
         """Return modules whose ``val`` to select on, each with the ``train`` that goes with it.
 
@@ -406,8 +436,10 @@ class SegmentationDataModule(L.LightningDataModule):
         if selects:
             self.dataset("val")
         if frames < self.batch_size:
+            classes = " or ".join(self.entry.declared)
+            without = f" without {classes}" if classes else ""
             raise InputError(
-                f"{frames} training frames are fewer than a batch of {self.batch_size}",
+                f"{frames} training frames{without} are fewer than a batch of {self.batch_size}",
                 hint="lower data.batch_size",
             )
 

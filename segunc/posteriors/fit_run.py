@@ -11,6 +11,7 @@ import torch
 from segunc.core.errors import InputError
 from segunc.core.version import now
 from segunc.data.datasets import DATA_OF_PROGRAM
+from segunc.data.training_frames import SELECTION
 from segunc.posteriors.model import Attachment, Model, configuration_documents
 from segunc.training.config import DATA, FinetuneConfig, FitConfig, S
 from segunc.training.fit_data import DataSource
@@ -68,7 +69,30 @@ class FitRun(Generic[S]):
                 f"{' and '.join(needs.values())} needs data",
                 hint="give a loader, a data module or the settings of a data set",
             )
-        return self.source.open_for(self.model.network.description)
+        data = self.source.open_for(self.model.network.description)
+        self._tell_frames(data)
+        return data
+
+    def _tell_frames(self, data: Any) -> None:
+        """Say which frames of a data set are left out of what the method looks at, if any."""
+        needs = getattr(self.settings, "uses_data", {"train": "what is trained"})
+        if "train" not in needs or not hasattr(data, "training_frames"):
+            return
+        try:
+            note = data.training_frames(selects=False).note()
+        except InputError:
+            return  # whoever reads the frames says what is wrong, and what needs them
+        if note:
+            self.say(f"note: {note}")
+
+    def _recorded_split(self, split: str) -> str:
+        """Return the split that a record names: of frames of ``train`` that stand in for ``val``
+        another one than ``val``.
+        """
+        if split != "val" or not self.source or getattr(self.settings, "images", None):
+            return split
+        selects_on_train = getattr(self.data, "selects_on_train", None)
+        return SELECTION if selects_on_train is not None and selects_on_train() else split
 
     @property
     def device(self) -> torch.device:
@@ -82,7 +106,7 @@ class FitRun(Generic[S]):
         dataset = images or self.config.data.get("dataset")
         return {
             "dataset": dataset or DATA_OF_PROGRAM,
-            "split": split,
+            "split": self._recorded_split(split),
             "size": None if size is None else list(size),
             "date": now(),
             "torch": torch.__version__,

@@ -14,6 +14,7 @@ from segunc.core.errors import InputError
 from segunc.data.channels import ORDER, SCALES
 from segunc.data.datasets import DATA_OF_PROGRAM, is_data_set
 from segunc.data.images import AnyImage
+from segunc.data.training_frames import SELECTION, frames_record, is_selected_on_train
 from segunc.maps.encoding import encode_score
 from segunc.maps.regions import strongest_regions
 from segunc.networks.description import COLOUR, NetworkDescription
@@ -115,7 +116,9 @@ def _chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> li
         chosen_on.append({"what": "weights", "dataset": str(trained["dataset"]), "split": "train"})
     # Another way to validate makes a split of its own, which no data set has.
     if trained.get("trained") and trained.get("validation") == "val":
-        chosen_on.append({"what": "epoch", "dataset": str(trained["dataset"]), "split": "val"})
+        on_train = is_selected_on_train("val", frames_record(trained))
+        split = SELECTION if on_train else "val"
+        chosen_on.append({"what": "epoch", "dataset": str(trained["dataset"]), "split": split})
     for name, attachment in attachments.items():
         made = getattr(attachment, "fitted_on", {})
         if made.get("dataset") and made.get("split"):

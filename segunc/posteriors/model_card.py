@@ -16,6 +16,7 @@ from segunc.core.files import file_sha256, is_record, read_json, read_text
 from segunc.core.places import without_place
 from segunc.core.version import tool_version
 from segunc.data.datasets import data_words
+from segunc.data.training_frames import epoch_words, frames_record
 from segunc.decisions.states import STATES
 from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS
@@ -269,7 +270,8 @@ def _training_data(folder: Path, network: NetworkDescription) -> str:
     name = data_words(name, folder=without_place(str(root)) if root else "")
     # An imported network has no record of its training: here it was only converted with these data.
     if trained.get("validation") and "epochs" in network.provenance:
-        return f"{name}; its epoch was chosen on the split {trained['validation']}"
+        words = epoch_words(trained["validation"], frames_record(network.provenance))
+        return f"{name}; {words}"
     return name
 
 

@@ -16,6 +16,7 @@ from segunc.core.places import shown_command, without_place
 from segunc.core.version import full_version, now, tool_commit, tool_version
 from segunc.data.datasets import DATASETS, data_words
 from segunc.data.masks import WHITE_ANOMALIES
+from segunc.data.training_frames import SELECTION, frames_record, is_selected_on_train
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import has_other_images, images_words
@@ -59,7 +60,9 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
     """
     recorded = recorded_data(inputs.folder) or {}
     trained = _plain(data_of_network(inputs.model.network.description.provenance, recorded))
-    results = [_result(inputs, run, trained, _plain(recorded)) for run in inputs.results]
+    frames = frames_record(inputs.model.network.description.provenance)
+    trainings = [_with_split_of_epoch(data, frames) for data in (trained, _plain(recorded))]
+    results = [_result(inputs, run, *trainings) for run in inputs.results]
     thresholds = []
     for name, threshold in inputs.thresholds.items():
         achieved = _worst_first(_achieved(results, threshold, name))
@@ -76,6 +79,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "model": _model(inputs),
         "tools": {"segunc": f"{tool_version()} {tool_commit() or ''}".strip(), **environment()},
         "trained": _with_data_words(trained, recorded),
+        "training_frames": frames,
         "trained_by_last_step": _is_of_last_step(inputs),
         "tuned": _tuned(inputs, trained, recorded),
         "imported": not _TRAINED & inputs.model.network.description.provenance.keys(),
@@ -101,6 +105,15 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "shift": _under_shift(results),
     }
     return facts | {"gaps": _gaps(facts)}
+
+
+def _with_split_of_epoch(data: Row, frames: Row) -> Facts:
+    """Return the data of a training whose ``validation`` is the split of the frames that chose the
+    epoch, which are no frames of ``val`` where others stand in for them.
+    """
+    if data.get("anomaly_class") and is_selected_on_train(data.get("validation"), frames):
+        return {**data, "validation": SELECTION}
+    return dict(data)
 
 
 def _is_of_last_step(inputs: Inputs) -> bool:
@@ -472,7 +485,7 @@ def _role(inputs: Inputs, record: Row, *trainings: Row) -> str:
     split = record.get("split")
     if split is None:
         return TEST
-    if split == "selection" or (not any(trainings) and split in VALIDATION_SPLITS):
+    if split == SELECTION or (not any(trainings) and split in VALIDATION_SPLITS):
         return VALIDATION
     used = [(data.get("dataset"), data.get("validation")) for data in trainings]
     for attachment in inputs.model.attachments.values():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from segunc.core.terminal import counted
+from segunc.data.training_frames import epoch_words
 from segunc.decisions.guarantee import RISKS, unit_words
 from segunc.decisions.risks import OF_CLASSES, binomial_bound
 from segunc.decisions.states import (
@@ -471,6 +473,21 @@ def _shift(facts: Row) -> Line:
     return _line("Under shift", MEASURED, *sentences)
 
 
+def _frames_of_training(trained: Row, frames: Row) -> str:
+    """Return how many frames a network was trained on, in parentheses; empty where the record does
+    not say it.
+    """
+    if "train" not in frames:
+        return ""
+    words = counted(frames["train"], "frame")
+    if frames.get("left_out"):
+        classes = trained.get("anomaly_class")
+        if isinstance(classes, list):
+            classes = " or ".join(classes)
+        words += f"; {frames['left_out']} that hold {classes} were left out"
+    return f" ({words})"
+
+
 def _training_data(facts: Row) -> Line:
     trained = facts["trained"]
     sources = dict.fromkeys(facts.get("fitted_on", ()))
@@ -487,9 +504,11 @@ def _training_data(facts: Row) -> Line:
             saw,
         )
     fitted = [saw] if len(sources) > 1 else []
-    text = f"Trained on {_frames_of(str(trained.get('dataset')))}"
+    frames = facts.get("training_frames", {})
+    data = _data_as_frames(str(trained.get("dataset")))
+    text = f"Trained on {data}{_frames_of_training(trained, frames)}"
     if trained.get("validation"):
-        text += f"; its epoch was chosen on the split {trained['validation']}"
+        text += f"; {epoch_words(trained['validation'], frames)}"
     changed = facts.get("splits_changed")
     if changed:
         return _line(
@@ -503,7 +522,7 @@ def _training_data(facts: Row) -> Line:
     return _line("Training data", STATED, f"{text}.", *fitted)
 
 
-def _frames_of(data: str) -> str:
+def _data_as_frames(data: str) -> str:
     """Return data in words as frames of a folder: a network is trained on more than labels."""
     return data.replace("labels in", "the frames of", 1) if data.startswith("labels in") else data
 

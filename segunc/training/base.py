@@ -29,6 +29,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.core.removal import check_result, remove_checked, remove_result
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
+from segunc.data.training_frames import RECORD
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.network import channels_of
@@ -393,6 +394,10 @@ def train_network(
                 hint="--trainer.max_epochs 1, or --network.weights FILE",
             )
         check_result(out / MEASURED, is_measured, "what a training measured")
+        frames = data.training_frames()
+        for note in (frames.note(), frames.warning(data.batch_size)):
+            if note:
+                say(f"note: {note}")
         data.prepare_data()
         task = _make_task(config.optimisation, network, data)
         measured = _fit_best(config, task, data, settings, out)
@@ -408,6 +413,9 @@ def train_network(
         }
         if measured["val_miou"] is not None:
             provenance["validation"] = data.validation
+        if measured["steps"]:
+            selected = measured["val_miou"] is not None
+            provenance[RECORD] = frames.record(selected=selected)
         network.description = replace(network.description, provenance=provenance)
         if is_first_process():
             save_network(network, out)

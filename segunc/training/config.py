@@ -39,6 +39,7 @@ from segunc.core.files import (
 from segunc.core.version import full_version, now
 from segunc.core.yaml_text import parse_yaml
 from segunc.data.data_set_table import OWN_ENTRY
+from segunc.data.datasets import without_none_words
 from segunc.training.losses import Schedule
 
 S = TypeVar("S", bound=Settings)
@@ -329,7 +330,7 @@ def _data_values(
         if partly.get("dataset") in (None, recorded["dataset"]):
             named = {**recorded, **partly}
     if named is not None:
-        return asdict(from_plain(DataConfig, named, DataConfig.section))
+        return asdict(from_plain(DataConfig, without_none_words(named), DataConfig.section))
     if needs and getattr(settings, "needs_data", True):
         hint = "give --data.dataset NAME --data.root DIR, or data in --config"
         without_data = getattr(settings, "without_data", "")

@@ -20,7 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_
 
 from segunc.core.bounds import from_plain
 from segunc.core.errors import InputError
-from segunc.data.datasets import name_and_folder
+from segunc.data.datasets import name_and_folder, without_none_words
 from segunc.data.images import Image, Labels
 from segunc.data.labels import IGNORE
 from segunc.networks.description import COLOUR, NetworkDescription
@@ -427,7 +427,7 @@ def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return all settings of a data set, checked."""
     from segunc.data.module import DataConfig
 
-    config: DataConfig = from_plain(DataConfig, values, DataConfig.section)
+    config: DataConfig = from_plain(DataConfig, without_none_words(values), DataConfig.section)
     return asdict(config)
 
 

@@ -16,9 +16,10 @@ from segunc.core.results import VerbResult
 from segunc.core.urls import is_url, local_folder, shown_url
 from segunc.core.version import full_version, now
 from segunc.data.corruptions import Corruption
-from segunc.data.datasets import dataset_entry, entry_of_labels
+from segunc.data.datasets import dataset_entry, entry_of_labels, without_none_words
 from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
 from segunc.data.frame_names import HINT_PATTERNS, compiled_pattern, composed
+from segunc.data.training_frames import SELECTION
 from segunc.decisions.flags import (
     CALIBRATED_ON,
     SAME_BYTES,
@@ -67,10 +68,6 @@ if TYPE_CHECKING:  # whoever evaluates maps loads no torch
     from segunc.sampling.sampler import Sampler
 
 OptionsOfTruth = TypeVar("OptionsOfTruth", bound=TruthOptions)
-SELECTION = "selection"
-"""A split of every data set with class labels: val, or what stands in for it where every frame of
-val holds an anomaly.
-"""
 SIDECAR = "what evaluate writes beside a result"
 CHOSEN_WORDS = {
     "weights": "its weights",
@@ -412,7 +409,7 @@ def _declared_data(options: TruthOptions) -> _DeclaredData | None:
             raise InputError(
                 f"{options.config} has no section data", hint="data: {dataset: NAME, root: DIR}"
             )
-        content = with_own_paths(section, config)
+        content = without_none_words(with_own_paths(section, config))
         return _DeclaredData(content, str(options.config)) if content else None
     if not isinstance(options, EvaluateOptions):
         return None
@@ -707,22 +704,31 @@ def chosen_words(model: Mapping[str, Any], dataset: str, split: str) -> str:
     Args:
         model: what a manifest records of it.
         dataset: the data set of the frames.
-        split: their split.
+        split: their split; ``selection`` are frames of train that stand in for val.
     """
+    # Earlier versions recorded the substitute as val.
+    splits = (SELECTION, "val") if split == SELECTION else (split,)
+    named = ""
     records = model.get("chosen_on")
     if records is None:  # maps of earlier versions
         fitted_on = (model.get("calibration") or {}).get("fitted_on", {})
         records = [{"what": "calibration", **fitted_on}]
     chosen = []
     for record in records:
-        if record.get("dataset") != dataset or record.get("split") != split:
+        if record.get("dataset") != dataset or record.get("split") not in splits:
             continue
+        named = SELECTION if SELECTION in (named, record["split"]) else record["split"]
         name = record["what"]
         chosen.append(CHOSEN_WORDS.get(name, name))
     if not chosen:
         return ""
+    if named == SELECTION:
+        return (
+            f"these frames of the split train of the data set {dataset} stand in for val, and on "
+            f"them the model got {' and '.join(chosen)}"
+        )
     return (
-        f"these frames are of the split {split} of the data set {dataset}, on which the model got "
+        f"these frames are of the split {named} of the data set {dataset}, on which the model got "
         f"{' and '.join(chosen)}"
     )
 
@@ -766,9 +772,14 @@ def _notes_on_choices(model: Mapping[str, Any], data: _Data) -> Iterator[str]:
 
 
 def _split_of(options: TruthOptions, entry: DatasetEntry) -> str:
-    """Return the name of the split in ``--root``."""
-    split = options.split or entry.usual_split(Path(options.root or ""))
-    return "val" if split == SELECTION else split
+    """Return the name of the split in ``--root``; :data:`SELECTION` for frames of ``train`` that
+    stand in for ``val``.
+    """
+    root = Path(options.root or "")
+    split = options.split or entry.usual_split(root)
+    if split != SELECTION:
+        return split
+    return SELECTION if entry.selects_on_train(root) else "val"
 
 
 def _run_of_sampler(model: Model, sampler: Sampler, options: EvaluateOptions) -> dict[str, Any]:

@@ -354,6 +354,21 @@ def test_no_network_ever_sees_its_anomaly(
     assert names(entry.training_samples(root, "val")) == selectable
 
 
+@pytest.mark.parametrize(
+    ("known", "taken"),
+    [(3, 2), (10, 2), (35, 7), (150, 30), (400, 30)],
+)
+def test_the_substitute_for_val_leaves_most_frames_to_train(
+    tmp_path: Path, known: int, taken: int
+) -> None:
+    root = camvid(tmp_path, {"train": [False] * known + [True], "val": [True]})
+    entry = without_bicyclist()
+    assert names(entry.training_samples(root, "train")) == list(range(known - taken))
+    assert names(entry.training_samples(root, "val")) == list(range(known - taken, known))
+    frames = entry.training_frames(root)
+    assert (frames.train, frames.selection, frames.left_out) == (known - taken, taken, 1)
+
+
 def numbers_without(holds_anomaly: list[bool]) -> list[int]:
     return [number for number, holds in enumerate(holds_anomaly) if not holds]
 

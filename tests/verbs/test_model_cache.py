@@ -237,7 +237,7 @@ def test_import_says_that_the_network_has_no_noise_and_the_command_that_adds_it(
     assert "wrote mine, which has no noise yet" in printed
     command = printed.splitlines()[-1].partition("segunc finetune ")[2]
     assert main(["finetune", *command.split(), "--device", "cpu"]) == 0
-    assert segunc.load("abnn").bayesian
+    assert segunc.load("mine-abnn").bayesian
 
 
 def test_import_into_the_working_folder_names_a_folder_beside_it(
