@@ -505,3 +505,58 @@ def test_an_import_that_ends_blind_judging_says_so(
     carl = write_file(scene, tmp_path / "carl.json", ENTRY | {"reviewer": "Carl"})
     page.set_input_files("#import-file", carl)
     visit.shown("#notices", "Two other reviewers have judged now")
+
+
+def test_alarms_on_which_reviewers_disagree_are_counted_and_found(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    """Both call the frame a true alarm, and one of its regions differently."""
+    maps = write_maps(scene.images, tmp_path / "maps")
+    page = visit.open(write_page(maps, tmp_path / "review"))
+    alarm = page.evaluate(
+        "segunc.data.frames.flatMap(({ name, alarms }) => alarms.map(({ box, area }) =>"
+        " ({ name, box, area })))[0]"
+    )
+    region = REGION | {"box": alarm["box"], "area": alarm["area"], "mask": []}
+    judged = {"time": TIME, "note": "", "frame": alarm["name"]}
+    files = []
+    for name, verdict in (("Ben", "false-alarm"), ("Carl", "unsure")):
+        of_region = judged | {"reviewer": name, "verdict": verdict, "region": region}
+        of_frame = judged | {"reviewer": name, "verdict": "true-alarm"}
+        files.append(write_file(scene, tmp_path / f"{name}.json", of_region, of_frame))
+    run = run_id(MapsReader(maps))
+    for file in files:
+        file.write_text(file.read_text().replace(run_id(MapsReader(scene.maps)), run))
+    page.set_input_files("#import-file", files)
+    visit.shown("#notices", "Reviewers disagree on 1 region; both verdicts are kept")
+    page.select_option("#filter-verdict", "disagree")
+    assert visit.names() == [alarm["name"]]
+    page.keyboard.press("w")
+    visit.shown("#alarms-view", "only where reviewers disagree (1)")
+    assert page.locator("#alarm-list li").count() > 1
+    page.check("#alarm-disputed")
+    assert page.locator("#alarm-list li").count() == 1
+    visit.shown("#alarm-list li", "Ben: false")
+    visit.shown("#alarm-note", "Reviewers disagree on 1 of ")
+
+
+def test_a_disputed_alarm_is_not_told_before_its_frame_is_judged(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review", blind="yes")
+    page = visit.open(index)
+    box = page.evaluate(f"segunc.data.frames.find(({{ name }}) => name === '{FRAME}').alarms[0].box")
+    region: Any = JudgedRegion(**(REGION | {"box": box}))
+    verdicts = [
+        Verdict(FRAME, "false-alarm", time=TIME, reviewer="Ben", region=region),
+        Verdict(FRAME, "true-alarm", time=TIME, reviewer="Carl", region=region),
+    ]
+    write_verdicts(index.parent, run_id(MapsReader(scene.maps)), verdicts)
+    page = visit.open(index)
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    assert page.locator("#alarm-disputed").is_hidden()
+    visit.open_frame(index, FRAME)
+    page.keyboard.press("u")
+    page.keyboard.press("w")
+    visit.shown("#alarms-view", "only where reviewers disagree (1)")

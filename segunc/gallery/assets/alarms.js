@@ -5,7 +5,7 @@
    found in the maps. */
 (function (segunc) {
   const { element, table, state, verdicts, regions, maps, layers, stage, reviewing } = segunc;
-  const { thresholdText, digits, announce } = segunc;
+  const { thresholdText, digits, overlap, announce } = segunc;
   const { page, frames } = segunc.data;
   const MOST = 500; // alarms in the list
   const A_FRAME = 5; // alarms of a frame, as in gallery/alarms.py
@@ -268,7 +268,7 @@
       ...whole,
     });
     segunc.frame.ready()?.then(() => {
-      const isIt = ({ region }) => regions.overlap(region.box, alarm.box) >= 0.5;
+      const isIt = ({ region }) => overlap(region.box, alarm.box) >= 0.5;
       const position = regions.shown().findIndex(isIt);
       if (position >= 0) regions.select(position);
     });
@@ -421,7 +421,7 @@
     const known = score === page.ranking ? recorded.filter((alarm) => alarm.index === index) : [];
     const strongest = found.sort((a, b) => b.strength - a.strength).slice(0, A_FRAME);
     const alarms = strongest.map((piece) => {
-      const same = known.find((alarm) => regions.overlap(alarm.box, piece.box) >= 0.5);
+      const same = known.find((alarm) => overlap(alarm.box, piece.box) >= 0.5);
       return {
         index,
         frame: table.name(index),
@@ -495,9 +495,10 @@
   /* Show every alarm, or one of each event. */
   function choose() {
     const ofEvents = events.length > 0 && isRecorded(listing);
-    const once = ofEvents && controls.once.checked;
+    const disputed = controls.disputed.checked;
+    const once = ofEvents && controls.once.checked && !disputed;
     const isShown = (alarm) => !once || alarm.event === null || leaders.get(alarm.event) === alarm;
-    const chosen = listing.alarms.filter(isShown);
+    const chosen = listing.alarms.filter(disputed ? isDisputed : isShown);
     shown = chosen.slice(0, MOST);
     // A reviewer who comes back goes on where the verdicts end. If all alarms have one, that is the
     // end of the list, where a key replaces no verdict.
@@ -507,7 +508,8 @@
     inSight.disconnect();
     list.replaceChildren(...shown.map(row));
     for (const item of list.children) inSight.observe(item);
-    describe(once, chosen.length);
+    if (disputed) describeDisputed(chosen.length);
+    else describe(once, chosen.length);
     describeProgress();
     showControls();
   }
@@ -542,6 +544,20 @@
     }
   }
 
+  /* How many alarms there are on which reviewers disagree, where these alone are listed. */
+  function describeDisputed(total) {
+    const { score, threshold, alarms } = listing;
+    if (threshold === null) {
+      describe(false, total);
+      return;
+    }
+    const of = `${alarms.length} alarms of ${layers.name(score)} ≥ ${thresholdText(threshold)}`;
+    const hidden = verdicts.blind() ? " Alarms of frames that you have not judged are hidden." : "";
+    const others = " The gallery shows frames with other regions on which they disagree.";
+    note.textContent =
+      `Reviewers disagree on ${total} of ${of}.${hidden}${others}` + unreadWords();
+  }
+
   /* That maps could not be read, so their alarms are missing. */
   function unreadWords() {
     const { unread } = listing;
@@ -559,6 +575,12 @@
     if (highest === null) return none;
     const value = digits(highest, 3);
     return `${none} The highest ${name} of all frames is ${value}. A lower threshold lists more.`;
+  }
+
+  /* Whether reviewers disagree on an alarm, as far as the verdicts of others may be seen. */
+  function isDisputed(alarm) {
+    const said = [entryOf(alarm), ...othersOn(alarm)].map((entry) => entry?.verdict);
+    return new Set(said.filter(Boolean)).size > 1;
   }
 
   const isJudged = (alarm) => Boolean(entryOf(alarm)?.verdict);
@@ -609,7 +631,15 @@
     learning.replaceChildren(element("span", {}, words), element("code", {}, command));
   }
 
+  /* The filter of alarms on which reviewers disagree, offered where there are some. */
+  function showDisputed() {
+    const count = listing.alarms.filter(isDisputed).length;
+    controls.disputedWords.textContent = `only where reviewers disagree (${count})`;
+    controls.disputedLabel.hidden = !count && !controls.disputed.checked;
+  }
+
   function showControls() {
+    showDisputed();
     const { score, threshold } = listing;
     const known = score && table.recordedThreshold(score);
     const { number, back } = controls;
@@ -648,6 +678,18 @@
     });
     const words = element("span", {}, "one alarm for each event");
     controls.onceLabel = element("label", { class: "check" }, controls.once, words);
+    controls.disputed = element("input", {
+      type: "checkbox",
+      id: "alarm-disputed",
+      onchange: choose,
+    });
+    controls.disputedWords = element("span");
+    controls.disputedLabel = element(
+      "label",
+      { class: "check" },
+      controls.disputed,
+      controls.disputedWords,
+    );
     const threshold = element("label", { class: "row" }, "Threshold", controls.number);
     const tools = element(
       "div",
@@ -655,6 +697,7 @@
       threshold,
       controls.back,
       controls.onceLabel,
+      controls.disputedLabel,
     );
     // Above the list, and at its end.
     controls.open = [openButton(), openButton()];
@@ -681,6 +724,7 @@
     verdicts.onChange(() => {
       [...list.children].forEach((item, i) => showVerdict(item, shown[i]));
       describeProgress();
+      showDisputed();
       describeLearning();
     });
     describeLearning();

@@ -3,7 +3,7 @@
    id, over what was imported. */
 (function (segunc) {
   const { page, verdicts: imported } = segunc.data;
-  const { state, table } = segunc;
+  const { state, table, overlap } = segunc;
   const PREFIX = "segunc-review:";
   const KEY = PREFIX + page.run;
   /* Title and address of the page on which the verdicts on a run were given. */
@@ -368,10 +368,36 @@
     return latest;
   }
 
-  function disagree(frame, seen = revealed(frame)) {
-    const kinds = opinions(frame, seen).map(({ verdict }) => verdict);
-    return new Set(kinds.filter(Boolean)).size > 1;
+  const differ = (said) =>
+    new Set(said.map(({ verdict }) => verdict).filter(Boolean)).size > 1;
+
+  /* The regions of a frame on which reviewers disagree, each as the entries on it. Boxes of two
+     reviewers that overlap by at least half are one region, as in maps/verdicts.py. */
+  function disputedRegions(frame, seen = revealed(frame)) {
+    const groups = [];
+    for (const entry of on(frame)) {
+      if (!entry.region || !entry.verdict || (!seen && !isOwn(entry))) continue;
+      let nearest = null;
+      let most = 0.5;
+      for (const group of groups) {
+        const share = overlap(group[0].region.box, entry.region.box);
+        const isOther = group.every(({ reviewer }) => reviewer !== entry.reviewer);
+        if (!isOther || group[0].region.score !== entry.region.score || share < most) continue;
+        nearest = group;
+        most = share;
+      }
+      if (nearest) nearest.push(entry);
+      else groups.push([entry]);
+    }
+    return groups.filter(differ);
   }
+
+  /* Whether reviewers disagree on a frame as a whole. */
+  const disagreeOnWhole = (frame, seen = revealed(frame)) => differ(opinions(frame, seen));
+
+  /* Whether reviewers disagree on a frame or on a region of it. */
+  const disagree = (frame, seen = revealed(frame)) =>
+    disagreeOnWhole(frame, seen) || disputedRegions(frame, seen).length > 0;
 
   /* On how many frames reviewers disagree whose verdicts are hidden: of all frames of the page, so
      that no filter says which they are. */
@@ -438,6 +464,8 @@
     usual,
     opinions: (frame) => opinions(frame),
     disagree: (frame) => disagree(frame),
+    disagreeOnWhole: (frame) => disagreeOnWhole(frame),
+    disputedRegions: (frame) => disputedRegions(frame),
     hiddenDisputes,
     undo,
     canUndo: () => done.length > 0,

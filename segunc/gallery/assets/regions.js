@@ -2,7 +2,7 @@
 /* The regions of a frame: what the threshold flags, piece by piece, and boxes drawn around what was
    missed; each is judged by itself. */
 (function (segunc) {
-  const { element, svg, table, state, stage, maps, verdicts, announce } = segunc;
+  const { element, svg, table, state, stage, maps, verdicts, overlap, announce } = segunc;
   const LISTED = 30; // more are named by their number alone
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
@@ -132,13 +132,6 @@
       first = next;
     }
     return { score, threshold, box, area, value, mask, size };
-  }
-
-  function overlap([x, y, w, h], [x2, y2, w2, h2]) {
-    const across = Math.min(x + w, x2 + w2) - Math.max(x, x2);
-    const down = Math.min(y + h, y2 + h2) - Math.max(y, y2);
-    const both = Math.max(0, across) * Math.max(0, down);
-    return both / (w * h + w2 * h2 - both);
   }
 
   /* The entry, of some on regions by a score, whose box overlaps another most: at least half. */
@@ -401,7 +394,6 @@
     nearest,
     nearestOfEach,
     badges,
-    overlap,
     shown: () => shown,
     chosen: () => shown[state.get().region] ?? null,
   };
