@@ -164,6 +164,7 @@ def test_regions_of_a_smaller_map_are_those_of_the_whole_one(
         [360, [32, 50, 18, 20]],
     ]
     visit.shown("#regions-note", "3 flagged regions, 1 smaller not listed")
+    visit.shown("#flagged", "of the frame (counted on the page's map of 60 x 45 pixels)")
     masks = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region.mask)")
     for (area, (left, top, width, height)), mask in zip(shown, masks, strict=True):
         assert sum(mask[1::2]) == pytest.approx(area, rel=0.15)

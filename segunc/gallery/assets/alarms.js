@@ -598,8 +598,7 @@
     const of = `${alarms.length} alarms of ${layers.name(score)} ≥ ${thresholdText(threshold)}`;
     const hidden = verdicts.blind() ? " Alarms of frames that you have not judged are hidden." : "";
     const others = " The gallery shows frames with other regions on which they disagree.";
-    note.textContent =
-      `Reviewers disagree on ${total} of ${of}.${hidden}${others}` + unreadWords();
+    note.textContent = `Reviewers disagree on ${total} of ${of}.${hidden}${others}` + unreadWords();
   }
 
   /* That maps could not be read, so their alarms are missing. */
@@ -747,15 +746,9 @@
     controls.open = [openButton(), openButton()];
     const counted = element("div", { class: "row wrap" }, progress, controls.open[0]);
     listEnd.append(element("span"), controls.open[1]);
-    document.getElementById("alarms-view").append(
-      tools,
-      note,
-      counted,
-      drawingNote,
-      learning,
-      list,
-      listEnd,
-    );
+    document
+      .getElementById("alarms-view")
+      .append(tools, note, counted, drawingNote, learning, list, listEnd);
   }
 
   const STEPS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -Infinity, End: Infinity };

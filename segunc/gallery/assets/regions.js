@@ -155,10 +155,17 @@
       return { box: [x, y, w, h], area, value, peak: [px, py], strength, runs: [] };
     });
     const extent = ({ box }) => box[2] * box[3];
+    listed.sort((a, b) => extent(a) - extent(b));
     for (const piece of every) {
-      const share = ({ box }) => shareWithin(piece.box, box);
-      const [owner] = [...listed].sort((a, b) => share(b) - share(a) || extent(a) - extent(b));
-      if (owner && share(owner) >= 0.5) owner.runs.push(...piece.runs);
+      let owner = null;
+      let most = 0.5;
+      for (const region of listed) {
+        const share = shareWithin(piece.box, region.box);
+        if (owner ? share <= most : share < most) continue;
+        owner = region;
+        most = share;
+      }
+      owner?.runs.push(...piece.runs);
     }
     const runs = every.flatMap((piece) => piece.runs);
     for (const region of listed) {
@@ -231,8 +238,8 @@
       .filter(Boolean);
   }
 
-  const saidWords = ({ reviewer, verdict }) =>
-    `${reviewer || "no name"}: ${verdicts.REGION_WORDS[verdict]}`;
+  const saidWords = ({ reviewer, region, verdict }) =>
+    `${reviewer || "no name"}: ${verdicts.regionWords(region, verdict)}`;
 
   /* The verdicts of reviewers on a region, each with the name. */
   function badges(entries) {
@@ -334,7 +341,7 @@
       const peak = region.value === null ? "" : `, max ${segunc.digits(region.value, 3)}`;
       words = `${(alarm ?? region).area.toLocaleString("en")} px${peak}`;
     }
-    return entry?.verdict ? `${words} · ${verdicts.REGION_WORDS[entry.verdict]}` : words;
+    return entry?.verdict ? `${words} · ${verdicts.regionWords(region, entry.verdict)}` : words;
   }
 
   function row(item, position) {
@@ -359,8 +366,12 @@
     if (!region.score) classes.push("drawn");
     const [x, y] = region.box;
     // Above the upper edge of the picture a number would be cut off.
-    const isAtTop = y < 0.1 * stage.size()[0];
-    const number = svg("text", { x, y, class: isAtTop ? "below" : "" }, String(position + 1));
+    const [height, width] = stage.size();
+    const isAtTop = y < 0.1 * height;
+    const place = { x, y, class: isAtTop ? "below" : "" };
+    // Beyond the right edge, too.
+    if (x > 0.95 * width) place["text-anchor"] = "end";
+    const number = svg("text", place, String(position + 1));
     const attributes = { class: classes.join(" ") };
     return svg("g", attributes, rectangle(region.box), rectangle(region.box), number);
   }
@@ -409,8 +420,10 @@
       announce("a region is true, false, part of a missed object, or unsure", true);
       return true;
     }
-    verdicts.set(table.name(stage.shown()), { verdict }, item.entry?.region ?? item.region);
-    announce(`region: ${verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back"}`, true);
+    const region = item.entry?.region ?? item.region;
+    verdicts.set(table.name(stage.shown()), { verdict }, region);
+    const words = verdict ? verdicts.regionWords(region, verdict) : "verdict taken back";
+    announce(`${region.score === null ? "drawn box" : "region"}: ${words}`, true);
     return true;
   }
 
