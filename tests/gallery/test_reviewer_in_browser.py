@@ -567,8 +567,11 @@ def test_a_disputed_alarm_is_not_told_before_its_frame_is_judged(
 ) -> None:
     index = write_page(scene.maps, tmp_path / "review", blind="yes")
     page = visit.open(index)
-    box = page.evaluate(f"segunc.data.frames.find(({{ name }}) => name === '{FRAME}').alarms[0].box")
-    region: Any = JudgedRegion(**(REGION | {"box": box}))
+    box = page.evaluate(
+        f"segunc.data.frames.find(({{ name }}) => name === '{FRAME}').alarms[0].box"
+    )
+    fields: dict[str, Any] = REGION | {"box": box}
+    region = JudgedRegion(**fields)
     verdicts = [
         Verdict(FRAME, "false-alarm", time=TIME, reviewer="Ben", region=region),
         Verdict(FRAME, "true-alarm", time=TIME, reviewer="Carl", region=region),
