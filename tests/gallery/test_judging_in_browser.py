@@ -258,8 +258,14 @@ def test_a_number_at_the_right_edge_is_not_cut(flagged: Visit) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + 40 * scale, box["y"] + 30 * scale, steps=4)
     page.mouse.up()
+    # A small picture, in which the number is wider than the box.
+    page.set_viewport_size({"width": 320, "height": 240})
+    page.wait_for_timeout(200)
+    box = page.locator("#stage .world").bounding_box()
     number = page.locator("#stage .boxes .drawn text").bounding_box()
+    assert box is not None
     assert number is not None
+    assert box["width"] < 7 * SIZE[1]  # or this would be no test
     assert number["x"] + number["width"] <= box["x"] + box["width"]
 
 
