@@ -76,8 +76,10 @@ def condense(
     return codes, {"low": low, "high": high, "shift": shift}
 
 
-def map_script(key: str, codes: Codes, ends: Mapping[str, float]) -> bytes:
-    """Return the script that hands codes ``[H, W]`` and the ends of their range to the page."""
+def map_script(key: str, codes: Codes, ends: Mapping[str, Any]) -> bytes:
+    """Return the script that hands codes ``[H, W]`` to the page, with the ends of their range and
+    what else it is to know of the map.
+    """
     differences = codes.copy()
     differences[1:] -= codes[:-1]
     # Level 6 of zlib takes three times as long for 5 % less.

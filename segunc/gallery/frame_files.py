@@ -36,6 +36,7 @@ ANOMALY = "label/anomaly"
 TRUTH = "label/truth"
 THUMBNAIL_WIDTH = 320
 IMAGE_QUALITY = 80  # of JPEG
+MAX_REGIONS = 200  # of a shrunk map, whose list takes some 60 bytes each
 LOWEST = np.finfo(np.float32).min  # what -inf becomes in a table of the page
 
 
@@ -274,13 +275,40 @@ class FrameFiles:
         """Write a map or label as a script, of a score with the ends of its range."""
         threshold = self._threshold(content) if content in self.ranges else None
         codes, ends = condense(values, self.longest, threshold)
+        head: dict[str, Any] = {**ends}
+        if threshold is not None and codes.shape != values.shape:
+            regions = listed_regions(values, threshold, self._smallest_region(content))
+            if regions is not None:
+                head["regions"] = regions
         key = _key(row, content)
-        self.files.write(f"{key}.js", map_script(key, codes, ends))
+        self.files.write(f"{key}.js", map_script(key, codes, head))
         row.contents.append(content)
         row.size = row.size or values.shape
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
         self.files.write(f"{THUMBNAILS}/{row.place:06d}/{content}.jpg", encode_jpeg(picture))
+
+
+def listed_regions(values: Values, threshold: float, smallest: int) -> dict[str, Any] | None:
+    """Describe the regions of a map that the page holds shrunk, where they may split or merge.
+
+    Returns:
+        ``list``: of each region of at least ``smallest`` pixels left, top, width, height, area, the
+        largest value, its column and row, and the strength; and ``small``, the number of smaller
+        regions. None where there are more than :data:`MAX_REGIONS`.
+    """
+    finite = np.nan_to_num(values, nan=LOWEST)
+    _, boxes, _ = regions_of(finite, threshold)
+    large = int(np.sum(boxes[:, cv2.CC_STAT_AREA] >= smallest))
+    if large > MAX_REGIONS:
+        return None
+    listed = []
+    found = strongest_regions(finite, threshold, smallest=smallest, most=large) if large else []
+    for region in found:
+        x, y = region.peak
+        strength = float(f"{region.strength:.6g}")
+        listed.append([*region.box, region.area, float(finite[y, x]), x, y, strength])
+    return {"list": listed, "small": len(boxes) - large}
 
 
 def _key(row: FrameRow, content: str) -> str:

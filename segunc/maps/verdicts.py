@@ -329,24 +329,60 @@ def region_agreements(verdicts: Sequence[Verdict]) -> list[RegionAgreement]:
     A region of one reviewer is compared with one of the other at most. Of several, those that
     overlap most belong together. Kappa is that of :func:`agreements`.
     """
-    judged: dict[str, dict[tuple[str, str | None], list[Verdict]]] = {}
-    for verdict in verdicts:
-        if verdict.region is not None and verdict.verdict:
-            of_reviewer = judged.setdefault(verdict.reviewer, {})
-            of_reviewer.setdefault((verdict.frame, verdict.region.score), []).append(verdict)
+    judged = _regions_by_place(verdicts)
     compared = []
     for reviewers in combinations(judged, 2):
         first = judged[reviewers[0]]
         second = judged[reviewers[1]]
-        pairs: list[tuple[str, str]] = []
+        pairs = []
         for place in first.keys() & second.keys():
-            pairs.extend(_same_regions(first[place], second[place]))
+            for own, other in _same_regions(first[place], second[place]):
+                pairs.append((own.verdict, other.verdict))
         agreed, kappa = _agreement(pairs)
         compared.append(RegionAgreement(reviewers, len(pairs), agreed, kappa))
     return compared
 
 
-def _same_regions(first: Sequence[Verdict], second: Sequence[Verdict]) -> Iterator[tuple[str, str]]:
+def _regions_by_place(
+    verdicts: Sequence[Verdict],
+) -> dict[str, dict[tuple[str, str | None], list[Verdict]]]:
+    """Return the verdicts on regions: reviewer -> frame and score -> verdicts."""
+    judged: dict[str, dict[tuple[str, str | None], list[Verdict]]] = {}
+    for verdict in verdicts:
+        if verdict.region is not None and verdict.verdict:
+            of_reviewer = judged.setdefault(verdict.reviewer, {})
+            of_reviewer.setdefault((verdict.frame, verdict.region.score), []).append(verdict)
+    return judged
+
+
+def disputed_regions(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
+    """Return the verdicts on each region on which reviewers disagree, see :data:`SAME_REGION`, in
+    the order of the first verdict on each.
+    """
+    judged = _regions_by_place(verdicts)
+    regions: dict[Any, list[Verdict]] = {}  # subject of a verdict -> all verdicts on its region
+    for reviewers in combinations(judged, 2):
+        first = judged[reviewers[0]]
+        second = judged[reviewers[1]]
+        for place in first.keys() & second.keys():
+            for own, other in _same_regions(first[place], second[place]):
+                together = regions.get(own.subject, [own])
+                for verdict in regions.get(other.subject, [other]):
+                    if verdict not in together:
+                        together.append(verdict)
+                for verdict in together:
+                    regions[verdict.subject] = together
+    disputed: list[list[Verdict]] = []
+    for verdict in verdicts:
+        region = regions.get(verdict.subject, [])
+        if len({said.verdict for said in region}) > 1 and region not in disputed:
+            disputed.append(region)
+    return disputed
+
+
+def _same_regions(
+    first: Sequence[Verdict], second: Sequence[Verdict]
+) -> Iterator[tuple[Verdict, Verdict]]:
     """Yield the verdicts of two reviewers on each region of one frame and score that both
     judged."""
     overlaps = []
@@ -361,7 +397,7 @@ def _same_regions(first: Sequence[Verdict], second: Sequence[Verdict]) -> Iterat
         if row not in taken_rows and column not in taken_columns:
             taken_rows.add(row)
             taken_columns.add(column)
-            yield first[row].verdict, second[column].verdict
+            yield first[row], second[column]
 
 
 def _overlap(first: JudgedRegion | None, second: JudgedRegion | None) -> float:
@@ -391,3 +427,35 @@ def _agreement_line(pair: Agreement | RegionAgreement, units: str) -> str:
     kappa = "–" if pair.kappa is None else f"{pair.kappa:.2f}"
     names = " and ".join(visible(name or "no name") for name in pair.reviewers)
     return f"{names}, {units} judged by both: {pair.agreed:.1%} agree, Cohen's kappa {kappa}"
+
+
+MAX_NAMED_DISPUTES = 10
+"""Disputed regions that :func:`dispute_list` names."""
+
+
+def dispute_list(verdicts: Sequence[Verdict]) -> str:
+    """Name the regions on which reviewers disagree, a line each: frame, box, and who said what.
+    Empty where there is none.
+    """
+    disputed = disputed_regions(verdicts)
+    if not disputed:
+        return ""
+    number = len(disputed)
+    lines = [f"Reviewers disagree on {number} {'region' if number == 1 else 'regions'}:", ""]
+    lines += [f"- {_dispute_line(region)}" for region in disputed[:MAX_NAMED_DISPUTES]]
+    more = number - MAX_NAMED_DISPUTES
+    if more > 0:
+        lines.append(f"- and {more} more")
+    return "\n".join(lines)
+
+
+def _dispute_line(region: Sequence[Verdict]) -> str:
+    first = region[0]
+    assert first.region is not None
+    left, top, width, height = first.region.box
+    what = "drawn box" if first.region.score is None else "region"
+    said = ", ".join(
+        f"{visible(verdict.reviewer or 'no name')}: {VERDICTS[verdict.verdict]}"
+        for verdict in region
+    )
+    return f"frame {visible(first.frame)}, {what} at {left}, {top} ({width} x {height}): {said}"

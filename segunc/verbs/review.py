@@ -30,6 +30,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import (
     Verdict,
     agreement_table,
+    dispute_list,
     merge_verdicts,
     note_on_changes,
     note_on_dates,
@@ -257,7 +258,11 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     earlier = _earlier_on(page, reader, options) if page else EarlierVerdicts([], "")
     verdicts = merge_verdicts([earlier.kept, *lists])
     notes = _notes_on(earlier, lists, options.out)
-    tables = [summary_table(verdicts, len(reader.frames)), agreement_table(verdicts)]
+    tables = [
+        summary_table(verdicts, len(reader.frames)),
+        agreement_table(verdicts),
+        dispute_list(verdicts),
+    ]
     table = "\n\n".join(table for table in tables if table)
     if not options.out:
         return ReviewResult(verdicts=table, notes=notes)

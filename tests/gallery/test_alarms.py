@@ -12,8 +12,10 @@ import pytest
 from segunc.decisions.flags import Threshold
 from segunc.gallery.alarms import find_alarms
 from segunc.gallery.review_page import run_id, write_review, write_verdicts
+from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import regions_of
+from segunc.maps.store import MapsWriter
 from segunc.maps.verdicts import Verdict
 from tests.support.events import write_events_scene
 from tests.support.scenes import NAMES, Scene, carried, write_maps, write_page
@@ -563,3 +565,38 @@ def test_the_sheet_of_keys_offers_no_verdict_that_an_alarm_cannot_have(
     page.keyboard.press("?")
     visit.shown("#help", "nothing wrong: on the frame or a card")
     visit.shown("#help", "true alarm: on the frame, the chosen region, an alarm, or a card")
+
+
+def write_many_alarms(folder: Path) -> Path:
+    """Write maps of 15 frames with an image and two alarms each."""
+    images = folder / "images"
+    images.mkdir()
+    out = folder / "maps"
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    rng = np.random.default_rng(0)
+    with MapsWriter(out, manifest) as writer:
+        for number in range(15):
+            name = f"{number:02}"
+            picture = rng.integers(0, 255, (60, 80, 3), dtype=np.uint8)
+            assert cv2.imwrite(str(images / f"{name}.png"), picture)
+            values = np.zeros((60, 80), np.float32)
+            values[5:15, 5:15] = 0.9
+            values[30:40, 40:50] = 0.8
+            content = {"entropy": values, "prediction": np.zeros((60, 80), np.uint8)}
+            writer.commit(writer.store(name, content))
+    return out
+
+
+def test_a_printed_list_of_alarms_holds_all_crops(tmp_path: Path, visit: Visit) -> None:
+    maps = write_many_alarms(tmp_path)
+    index = write_review(maps, tmp_path / "review", images=str(tmp_path / "images"))
+    page = visit.open(index, "view=alarms")
+    visit.until("document.getElementById('alarm-drawing').hidden")
+    pdf = page.pdf()
+    assert pdf.count(b"/Subtype /Image") >= 30
+    assert pdf.count(b"/Type /Page\n") > 1
+    page.emulate_media(media="print")
+    assert page.locator(".not-drawn:visible").count() == 0
+    page.evaluate("document.querySelector('#alarm-list li').dataset.crop = 'begun'")
+    assert page.locator(".not-drawn:visible").count() == 1
+    assert page.locator("#alarm-list li:first-child canvas").is_hidden()

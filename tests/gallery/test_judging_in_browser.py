@@ -216,7 +216,7 @@ def box_by_hand(visit: Visit) -> None:
     page.mouse.move(box["x"] + 32 * scale, box["y"] + 11 * scale, steps=4)
     assert page.locator("#stage .boxes .drawn").count() == 1
     page.mouse.up()
-    visit.shown("#regions", "drawn · part of a missed object")
+    visit.shown("#regions", "drawn · missed object")
 
 
 def test_a_missed_object_is_boxed_by_hand(flagged: Visit) -> None:
@@ -227,6 +227,46 @@ def test_a_missed_object_is_boxed_by_hand(flagged: Visit) -> None:
     flagged.shown("#progress", "0 of 6 judged")
     page.keyboard.press("Control+Shift+Z")
     flagged.shown("#progress", "1 of 6 judged")
+
+
+def test_nothing_wrong_with_a_box_of_a_missed_object_is_remarked(flagged: Visit) -> None:
+    box_by_hand(flagged)
+    assert flagged.page.locator("#remark").is_hidden()
+    flagged.page.locator("#verdict-bar [data-verdict='nothing-wrong']").click()
+    flagged.shown("#remark", "But 1 region or box is marked as missed on this frame.")
+
+
+def test_a_true_alarm_whose_judged_regions_are_all_false_is_remarked(flagged: Visit) -> None:
+    page = flagged.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    page.click("#whole")
+    page.keyboard.press("a")
+    flagged.shown("#remark", "But all its judged regions are called false.")
+    page.keyboard.press("h")
+    flagged.until("document.getElementById('remark').hidden")
+
+
+def test_a_number_at_the_right_edge_is_not_cut(flagged: Visit) -> None:
+    page = flagged.page
+    box = page.locator("#stage .world").bounding_box()
+    assert box is not None
+    scale = box["width"] / SIZE[1]
+    page.keyboard.press("l")
+    page.mouse.move(box["x"] + 39 * scale, box["y"] + 10 * scale)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 40 * scale, box["y"] + 30 * scale, steps=4)
+    page.mouse.up()
+    # A small picture, in which the number is wider than the box.
+    page.set_viewport_size({"width": 320, "height": 240})
+    page.wait_for_timeout(200)
+    box = page.locator("#stage .world").bounding_box()
+    number = page.locator("#stage .boxes .drawn text").bounding_box()
+    assert box is not None
+    assert number is not None
+    assert box["width"] < 7 * SIZE[1]  # or this would be no test
+    assert number["x"] + number["width"] <= box["x"] + box["width"]
 
 
 def test_a_box_is_exported_as_an_annotation_of_coco(flagged: Visit, tmp_path: Path) -> None:

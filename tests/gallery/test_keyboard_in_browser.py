@@ -99,13 +99,13 @@ def test_a_missed_object_is_boxed_by_keyboard(frame: Visit) -> None:
     frame.shown("#live", "box of 12 x 8 pixels")
     assert frame.page.locator("#stage .boxes .drawn").count() == 1
     press(frame, "Enter")
-    frame.shown("#regions", "drawn · part of a missed object")
+    frame.shown("#regions", "drawn · missed object")
     assert boxes(frame) == [[20, 3, 12, 8]]
 
 
 def test_the_first_corner_may_be_any_corner(frame: Visit) -> None:
     press(frame, "d", "Shift+ArrowRight", "Enter", "Shift+ArrowLeft", *["ArrowDown"] * 4, "Enter")
-    frame.shown("#regions", "drawn · part of a missed object")
+    frame.shown("#regions", "drawn · missed object")
     assert boxes(frame) == [[20, 3, 11, 5]]
 
 
@@ -141,7 +141,7 @@ def test_the_button_of_boxes_leads_keys_to_the_picture(index: Path, visit: Visit
     press(visit, "Enter", "Shift+ArrowRight", "Shift+ArrowDown", "Enter")
     visit.page.keyboard.type("Ana")
     visit.page.keyboard.press("Enter")
-    visit.shown("#regions", "drawn · part of a missed object")
+    visit.shown("#regions", "drawn · missed object")
 
 
 def test_the_sheet_says_what_a_large_region_and_a_part_of_a_miss_are(

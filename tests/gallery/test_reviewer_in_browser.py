@@ -166,6 +166,28 @@ def test_two_outlines_are_told_apart_by_their_lines(index: Path, visit: Visit) -
     assert labelled[1] > 2 * flagged[1]
 
 
+def test_the_tint_is_grey_where_the_label_ignores(index: Path, visit: Visit) -> None:
+    visit.open_frame(index, FRAME, "&layer=overlay&outline=0")
+    tinted = visit.pixels("#stage canvas.layer").reshape(*SIZE, 4)
+    visit.open_frame(index, FRAME, "&layer=overlay&outline=1")
+    shown = visit.pixels("#stage canvas.layer").reshape(*SIZE, 4)
+    assert np.ptp(shown[0, :, :3]) <= 1  # the first row is ignored; premultiplied colours round
+    assert not (tinted[0] == shown[0]).all()
+    assert (tinted[1:] == shown[1:]).all()
+
+
+def test_the_note_of_a_card_lies_within_it(second: Path, visit: Visit) -> None:
+    """One card of a row is taller."""
+    page = visit.open(second)
+    page.locator("#cards a").first.evaluate("(card) => { card.style.paddingBottom = '80px'; }")
+    for item in page.locator("#cards li").all()[:2]:
+        card = item.locator("a").bounding_box()
+        note = item.locator(".write-note").bounding_box()
+        assert card is not None
+        assert note is not None
+        assert note["y"] + note["height"] <= card["y"] + card["height"]
+
+
 def test_a_card_counts_the_flagged_objects(index: Path, visit: Visit) -> None:
     page = visit.open(index, "search=c%2520")
     # A bright object and a dark one, which no threshold of .5 reaches.
@@ -216,7 +238,7 @@ def test_a_verdict_on_an_alarm_is_never_one_on_another_region(index: Path, visit
     page = visit.open(index, "view=alarms")
     name_reviewer(visit, "Ana")
     page.evaluate(
-        """segunc.regions.pieces = () =>
+        """segunc.regions.flaggedIn = () =>
           ({ found: [{ box: [0, 0, 1, 1], area: 1, value: 1, runs: [] }], small: 0 })"""
     )
     page.locator("#alarm-list [data-verdict='true-alarm']").first.click()
@@ -308,7 +330,7 @@ def test_what_others_said_of_a_region_stands_in_the_view_of_its_frame(
     visit.open_frame(shared, FRAME, "&flags=1")
     visit.shown("#regions li:first-child .badge", "Ben: false")
     visit.shown("#regions li:last-child", "drawn")
-    visit.shown("#regions li:last-child .badge", "Ben: part of a missed object")
+    visit.shown("#regions li:last-child .badge", "Ben: missed object")
 
 
 def test_what_others_said_of_a_region_is_hidden_until_the_frame_is_judged(
@@ -321,7 +343,7 @@ def test_what_others_said_of_a_region_is_hidden_until_the_frame_is_judged(
     assert "Ben" not in page.inner_text("#panel")
     assert "drawn" not in page.inner_text("#regions")
     page.keyboard.press("a")
-    visit.shown("#regions", "Ben: part of a missed object")
+    visit.shown("#regions", "Ben: missed object")
 
 
 def test_a_box_of_another_reviewer_is_judged_as_the_same_region(shared: Path, visit: Visit) -> None:
@@ -329,10 +351,10 @@ def test_a_box_of_another_reviewer_is_judged_as_the_same_region(shared: Path, vi
     name_reviewer(visit, "Ana")
     visit.open_frame(shared, FRAME, "&flags=1")
     page.keyboard.press("a")
-    visit.shown("#regions", "Ben: part of a missed object")
+    visit.shown("#regions", "Ben: missed object")
     page.click("#regions li:last-child button")
     page.keyboard.press("m")
-    visit.shown("#regions li:last-child button", "drawn · part of a missed object")
+    visit.shown("#regions li:last-child button", "drawn · missed object")
     boxes = page.evaluate(
         "segunc.verdicts.all().filter(({ verdict, region }) => region && verdict === 'missed')"
         ".map(({ region, reviewer }) => [reviewer, region.box])"
@@ -446,7 +468,7 @@ def test_a_verdict_of_another_that_is_of_a_region_alone_is_called_so(
     verdict = Verdict(FRAME, "missed", time=TIME, reviewer="Ben", region=region)
     write_verdicts(index.parent, run_id(MapsReader(scene.maps)), [verdict])
     visit.open_frame(index, FRAME)
-    visit.shown("#others", "Ben: a region: part of a missed object")
+    visit.shown("#others", "Ben: a region: missed object")
 
 
 @pytest.fixture
@@ -505,3 +527,61 @@ def test_an_import_that_ends_blind_judging_says_so(
     carl = write_file(scene, tmp_path / "carl.json", ENTRY | {"reviewer": "Carl"})
     page.set_input_files("#import-file", carl)
     visit.shown("#notices", "Two other reviewers have judged now")
+
+
+def test_alarms_on_which_reviewers_disagree_are_counted_and_found(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    """Both call the frame a true alarm, and one of its regions differently."""
+    maps = write_maps(scene.images, tmp_path / "maps")
+    page = visit.open(write_page(maps, tmp_path / "review"))
+    alarm = page.evaluate(
+        "segunc.data.frames.flatMap(({ name, alarms }) => alarms.map(({ box, area }) =>"
+        " ({ name, box, area })))[0]"
+    )
+    region = REGION | {"box": alarm["box"], "area": alarm["area"], "mask": []}
+    judged = {"time": TIME, "note": "", "frame": alarm["name"]}
+    files = []
+    for name, verdict in (("Ben", "false-alarm"), ("Carl", "unsure")):
+        of_region = judged | {"reviewer": name, "verdict": verdict, "region": region}
+        of_frame = judged | {"reviewer": name, "verdict": "true-alarm"}
+        files.append(write_file(scene, tmp_path / f"{name}.json", of_region, of_frame))
+    run = run_id(MapsReader(maps))
+    for file in files:
+        file.write_text(file.read_text().replace(run_id(MapsReader(scene.maps)), run))
+    page.set_input_files("#import-file", files)
+    visit.shown("#notices", "Reviewers disagree on 1 region; both verdicts are kept")
+    page.select_option("#filter-verdict", "disagree")
+    assert visit.names() == [alarm["name"]]
+    page.keyboard.press("w")
+    visit.shown("#alarms-view", "only where reviewers disagree (1)")
+    assert page.locator("#alarm-list li").count() > 1
+    page.check("#alarm-disputed")
+    assert page.locator("#alarm-list li").count() == 1
+    visit.shown("#alarm-list li", "Ben: false")
+    visit.shown("#alarm-note", "Reviewers disagree on 1 of ")
+
+
+def test_a_disputed_alarm_is_not_told_before_its_frame_is_judged(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    index = write_page(scene.maps, tmp_path / "review", blind="yes")
+    page = visit.open(index)
+    box = page.evaluate(
+        f"segunc.data.frames.find(({{ name }}) => name === '{FRAME}').alarms[0].box"
+    )
+    fields: dict[str, Any] = REGION | {"box": box}
+    region = JudgedRegion(**fields)
+    verdicts = [
+        Verdict(FRAME, "false-alarm", time=TIME, reviewer="Ben", region=region),
+        Verdict(FRAME, "true-alarm", time=TIME, reviewer="Carl", region=region),
+    ]
+    write_verdicts(index.parent, run_id(MapsReader(scene.maps)), verdicts)
+    page = visit.open(index)
+    name_reviewer(visit, "Ana")
+    page.keyboard.press("w")
+    assert page.locator("#alarm-disputed").is_hidden()
+    visit.open_frame(index, FRAME)
+    page.keyboard.press("u")
+    page.keyboard.press("w")
+    visit.shown("#alarms-view", "only where reviewers disagree (1)")

@@ -12,6 +12,7 @@ import pytest
 from segunc.decisions.flags import Threshold
 from segunc.gallery.alarms import find_alarms
 from segunc.gallery.condensed import condense
+from segunc.gallery.frame_files import listed_regions
 from segunc.gallery.review_page import write_review
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
@@ -126,6 +127,77 @@ def test_a_region_of_a_smaller_map_is_exported_as_it_is_shown(
     mask = sum(region["mask"][1::2])
     assert mask != alarm.area  # or this would be no test
     assert mask == pytest.approx(alarm.area, rel=0.3)
+
+
+def write_thin_shapes(maps: Path) -> None:
+    """Write a map in which one region would split and two would merge at half the size."""
+    values = np.zeros(SHAPE, np.float32)
+    values[10:30, 10:30] = 0.6
+    values[19, 30:50] = 0.4  # a bridge of one pixel
+    values[10:30, 50:60] = 0.6
+    values[50:70, 10:31] = 0.9
+    values[50:70, 31] = 0.1  # a gap of one pixel
+    values[50:70, 32:50] = 0.9
+    values[80, 80] = 0.9
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    with MapsWriter(maps, manifest) as writer:
+        content = {"entropy": values, "prediction": np.zeros(SHAPE, np.uint8)}
+        writer.commit(writer.store("frame", content))
+
+
+SHOWN_REGIONS = "segunc.regions.shown().map(({ region }) => [region.area, region.box])"
+
+
+def test_regions_of_a_smaller_map_are_those_of_the_whole_one(
+    tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segunc.gallery.review_page.LONGEST_SIDE", SHAPE[1] // 2)
+    write_thin_shapes(tmp_path / "maps")
+    flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
+    index = write_review(tmp_path / "maps", tmp_path / "review", flag=flag)
+    visit.open_frame(index, "frame")
+    visit.until("segunc.regions.shown().length > 0")
+    shown = visit.page.evaluate(SHOWN_REGIONS)
+    assert shown == [
+        [620, [10, 10, 50, 20]],
+        [420, [10, 50, 21, 20]],
+        [360, [32, 50, 18, 20]],
+    ]
+    visit.shown("#regions-note", "3 flagged regions, 1 smaller not listed")
+    visit.shown("#flagged", "of the frame (counted on the page's map of 60 x 45 pixels)")
+    masks = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region.mask)")
+    for (area, (left, top, width, height)), mask in zip(shown, masks, strict=True):
+        assert sum(mask[1::2]) == pytest.approx(area, rel=0.15)
+        inside = np.zeros(SHAPE, bool)
+        for start, length in zip(mask[::2], mask[1::2], strict=True):
+            inside.ravel()[start : start + length] = True
+        inside[top - 1 : top + height + 1, left - 1 : left + width + 1] = False
+        assert not inside.any()
+
+
+def test_regions_at_another_threshold_of_a_smaller_map_are_called_so(
+    tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segunc.gallery.review_page.LONGEST_SIDE", SHAPE[1] // 2)
+    write_thin_shapes(tmp_path / "maps")
+    flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
+    index = write_review(tmp_path / "maps", tmp_path / "review", flag=flag)
+    visit.open_frame(index, "frame", "&threshold=0.39")
+    visit.shown("#regions-note", "of the shrunk map of this page, in which regions may split")
+    visit.open(index, "view=alarms&threshold=0.39")
+    visit.shown("#alarm-note", "of the shrunk map of this page, in which regions may split")
+
+
+def test_a_map_of_very_many_regions_lists_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.zeros((20, 20), np.float32)
+    values[::4, ::4] = 0.9  # 25 regions of one pixel
+    values[1, 0] = 0.9
+    assert listed_regions(values, 0.5, 2) == {
+        "list": [[0, 0, 1, 2, 2, pytest.approx(0.9), 0, 0, pytest.approx(0.8)]],
+        "small": 24,
+    }
+    monkeypatch.setattr("segunc.gallery.frame_files.MAX_REGIONS", 24)
+    assert listed_regions(values, 0.5, 1) is None
 
 
 def test_no_code_is_on_both_sides_of_the_threshold() -> None:

@@ -147,6 +147,13 @@ def test_undo_by_touch_keeps_the_region_chosen(index: Path, phone: Visit) -> Non
     phone.shown("#subject", "Judging region 1")
 
 
+def test_the_hint_of_a_box_names_no_keys(index: Path, phone: Visit) -> None:
+    phone.open_frame(index, NAMES[0])
+    phone.page.tap("#mark")
+    phone.shown("#live", "drag a box around what was missed with a finger")
+    assert "arrows" not in phone.page.inner_text("#live")
+
+
 def test_a_missed_object_is_boxed(index: Path, phone: Visit) -> None:
     phone.open_frame(index, NAMES[0], "&flags=0")
     page = phone.page
@@ -160,7 +167,7 @@ def test_a_missed_object_is_boxed(index: Path, phone: Visit) -> None:
         fingers.put("Move", (box["x"] + (4 + 3 * step) * scale, box["y"] + (3 + 2 * step) * scale))
     fingers.put("End")
     give_name(phone, "Ana")
-    phone.shown("#regions", "drawn · part of a missed object")
+    phone.shown("#regions", "drawn · missed object")
     assert page.evaluate("segunc.regions.shown()[0].region.box") == [4, 3, 12, 8]
 
 

@@ -18,6 +18,7 @@ from segunc.maps.verdicts import (
     JudgedRegion,
     Verdict,
     agreement_table,
+    dispute_list,
     merge_verdicts,
     note_on_changes,
     note_on_dates,
@@ -123,6 +124,40 @@ def test_files_are_merged_and_two_reviewers_compared() -> None:
     kappa = (0.5 - 6 / 16) / (1 - 6 / 16)
     assert text == f"Ana and Ben, 4 frames judged by both: 50.0% agree, Cohen's kappa {kappa:.2f}"
     assert agreement_table(ana) == ""
+
+
+def on_region(frame: str, verdict: str, reviewer: str, left: int) -> Verdict:
+    region = JudgedRegion((left, 2, 4, 4), 16, (30, 40), (0, 1), "entropy", 0.5, 0.7)
+    return Verdict(frame, verdict, reviewer=reviewer, region=region)
+
+
+def test_disputed_regions_are_named() -> None:
+    verdicts = [
+        on_region("a", "false-alarm", "Ana", 1),
+        on_region("a", "true-alarm", "Ana", 20),
+        on_region("b", "unsure", "Ana", 1),
+        on_region("a", "true-alarm", "Ben", 2),  # 3 of 5 columns are common
+        on_region("a", "true-alarm", "Ben", 20),
+        on_region("b", "false-alarm", "Ben", 10),
+        on_region("a", "unsure", "", 1),
+    ]
+    assert dispute_list(verdicts).splitlines() == [
+        "Reviewers disagree on 1 region:",
+        "",
+        "- frame a, region at 1, 2 (4 x 4): Ana: false alarm, Ben: true alarm, no name: unsure",
+    ]
+    assert dispute_list(verdicts[:3]) == ""
+
+
+def test_at_most_ten_disputed_regions_are_named() -> None:
+    verdicts = []
+    for place in range(12):
+        verdicts.append(on_region(f"{place:02}", "false-alarm", "Ana", 1))
+        verdicts.append(on_region(f"{place:02}", "true-alarm", "Ben", 1))
+    lines = dispute_list(verdicts).splitlines()
+    assert lines[0] == "Reviewers disagree on 12 regions:"
+    assert "frame 09" in lines[-2]
+    assert lines[-1] == "- and 2 more"
 
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@
    found in the maps. */
 (function (segunc) {
   const { element, table, state, verdicts, regions, maps, layers, stage, reviewing } = segunc;
-  const { thresholdText, digits, announce } = segunc;
+  const { thresholdText, digits, overlap, announce } = segunc;
   const { page, frames } = segunc.data;
   const MOST = 500; // alarms in the list
   const A_FRAME = 5; // alarms of a frame, as in gallery/alarms.py
@@ -15,6 +15,7 @@
   const list = element("ol", { id: "alarm-list", "aria-label": "Alarms" });
   const note = element("p", { class: "small", id: "alarm-note", role: "status" });
   const progress = element("p", { class: "small", id: "alarm-progress", hidden: true });
+  const drawingNote = element("p", { class: "small", id: "alarm-drawing", hidden: true });
   const learning = element("p", { id: "alarm-learning", role: "status", hidden: true });
   // After the last alarm the focus goes here, so that the next key replaces no verdict.
   const listEnd = element("div", { id: "alarm-end", tabindex: "-1", hidden: true });
@@ -39,11 +40,13 @@
 
   /* What is listed: the alarms at a threshold of a score. */
   // With how many regions are flagged, and in how many frames a map could not be read.
-  let listing = { score: null, threshold: null, alarms: [], regions: 0, unread: 0 };
+  let listing = { score: null, threshold: null, alarms: [], regions: 0, unread: 0, isWhole: true };
   let shown = [];
   let at = 0; // the alarm that had the focus last; behind the last one, the end of the list
   let stamp = "";
   let token = 0; // of the reading of maps that counts
+  const crops = new WeakMap(); // row -> promise of its crop
+  let drawing = 0; // of the drawing of crops that counts
   let timer = null;
 
   /* Where it lies, in words. */
@@ -196,10 +199,17 @@
       canvas,
       element("span", {}, title, ...words, verdict, others, ownNote),
     );
-    const item = element("li", {}, button, verdictButtons(position));
+    const item = element("li", {}, button, NOT_DRAWN.cloneNode(true), verdictButtons(position));
     showVerdict(item, alarm);
     return item;
   }
+
+  /* Printed in the place of a crop that was not drawn in time. */
+  const NOT_DRAWN = element(
+    "p",
+    { class: "not-drawn" },
+    "This crop was not drawn yet. Print again when the line “drawing the crops” is gone.",
+  );
 
   const PARTLY = "The alarm covers only a part of an object, and the rest was missed";
   const SHORT = { missed: "part of a miss", "": "take back" };
@@ -268,7 +278,7 @@
       ...whole,
     });
     segunc.frame.ready()?.then(() => {
-      const isIt = ({ region }) => regions.overlap(region.box, alarm.box) >= 0.5;
+      const isIt = ({ region }) => overlap(region.box, alarm.box) >= 0.5;
       const position = regions.shown().findIndex(isIt);
       if (position >= 0) regions.select(position);
     });
@@ -376,7 +386,7 @@
     const map = await maps.get(table.place(alarm.index), score);
     const size = table.size(alarm.index);
     // A map of the page has fewer steps than the stored one, so the alarm may be smaller there.
-    const { found } = regions.pieces(map, threshold, size, 1);
+    const { found } = regions.flaggedIn(map, score, threshold, size, 1);
     const candidates = found.map((piece) => ({ piece, region: { score, box: piece.box } }));
     const nearest = regions.nearest(candidates, score, alarm.box);
     if (!nearest) return null;
@@ -388,12 +398,41 @@
       for (const { target, isIntersecting } of entries) {
         if (!isIntersecting) continue;
         inSight.unobserve(target);
-        const { position } = target.querySelector("button").dataset;
-        crop(shown[Number(position)], target.querySelector("canvas"));
+        drawCrop(target);
       }
     },
     { rootMargin: "400px" },
   );
+
+  /* Draw the crop of a row, once. */
+  function drawCrop(item) {
+    if (!crops.has(item)) crops.set(item, startCrop(item));
+    return crops.get(item);
+  }
+
+  async function startCrop(item) {
+    const { position } = item.querySelector("button").dataset;
+    await crop(shown[Number(position)], item.querySelector("canvas"));
+    item.dataset.crop = "drawn";
+  }
+
+  /* Draw the crops that are out of sight, too, one after the other while the list is open: a
+     printer does not wait for them. */
+  async function drawRest() {
+    const mine = ++drawing;
+    const items = [...list.children];
+    // A frame's picture is read once for all of its alarms.
+    const order = items.map((_, i) => i).sort((a, b) => shown[a].index - shown[b].index);
+    for (const [done, position] of order.entries()) {
+      drawingNote.hidden = false;
+      drawingNote.textContent = `drawing the crops: ${done} of ${order.length}`;
+      await drawCrop(items[position]);
+      await new Promise((resolve) => setTimeout(resolve)); // keys and the pointer come first
+      if (mine !== drawing) return;
+      if (state.get().view !== "alarms") break;
+    }
+    drawingNote.hidden = true;
+  }
 
   /* The class that most pixels of a piece are predicted as; null without a prediction. */
   function classOf({ runs }, map, prediction) {
@@ -414,14 +453,15 @@
     const map = await maps.get(table.place(index), score);
     const size = table.size(index);
     const smallest = regions.smallestRegion(score);
-    const { found } = regions.pieces(map, threshold, size, smallest);
-    if (!found.length) return { alarms: [], regions: 0 };
+    const { found } = regions.flaggedIn(map, score, threshold, size, smallest);
+    const isWhole = regions.isWhole(map, score, threshold, size);
+    if (!found.length) return { alarms: [], regions: 0, isWhole };
     const predicted = table.has(index, "prediction");
     const prediction = predicted ? await maps.get(table.place(index), "prediction") : null;
     const known = score === page.ranking ? recorded.filter((alarm) => alarm.index === index) : [];
     const strongest = found.sort((a, b) => b.strength - a.strength).slice(0, A_FRAME);
     const alarms = strongest.map((piece) => {
-      const same = known.find((alarm) => regions.overlap(alarm.box, piece.box) >= 0.5);
+      const same = known.find((alarm) => overlap(alarm.box, piece.box) >= 0.5);
       return {
         index,
         frame: table.name(index),
@@ -435,7 +475,7 @@
         event: null,
       };
     });
-    return { alarms, regions: found.length };
+    return { alarms, regions: found.length, isWhole };
   }
 
   /* Read the maps of all frames whose maximum reaches the threshold; null where another threshold
@@ -450,6 +490,7 @@
     const found = [];
     let count = 0;
     let unread = 0;
+    let isWhole = true;
     for (let first = 0; first < indices.length; first += AT_ONCE) {
       note.textContent = `reading the maps: ${first} of ${indices.length} frames`;
       const part = indices.slice(first, first + AT_ONCE);
@@ -459,11 +500,12 @@
         if (result.status === "fulfilled") {
           found.push(...result.value.alarms);
           count += result.value.regions;
+          isWhole &&= result.value.isWhole;
         } else unread++;
       }
     }
     found.sort((a, b) => b.strength - a.strength);
-    return { alarms: found, regions: count, unread };
+    return { alarms: found, regions: count, unread, isWhole };
   }
 
   const isRecorded = ({ score, threshold }) =>
@@ -472,7 +514,7 @@
   /* The alarms that come with the page. */
   function ofRecorded() {
     const flagged = frames.reduce((sum, frame) => sum + frame.regions, 0);
-    return { alarms: recorded, regions: flagged, unread: 0 };
+    return { alarms: recorded, regions: flagged, unread: 0, isWhole: true };
   }
 
   /* List the alarms at the threshold that is set, or else at the recorded one. */
@@ -483,7 +525,7 @@
     if (key === stamp) return;
     stamp = key;
     token++; // what is still being read is of another threshold
-    listing = { ...wanted, alarms: [], regions: 0, unread: 0 };
+    listing = { ...wanted, alarms: [], regions: 0, unread: 0, isWhole: true };
     choose();
     if (wanted.threshold === null) return;
     const found = isRecorded(wanted) ? ofRecorded() : await readAlarms(wanted);
@@ -495,9 +537,10 @@
   /* Show every alarm, or one of each event. */
   function choose() {
     const ofEvents = events.length > 0 && isRecorded(listing);
-    const once = ofEvents && controls.once.checked;
+    const disputed = controls.disputed.checked;
+    const once = ofEvents && controls.once.checked && !disputed;
     const isShown = (alarm) => !once || alarm.event === null || leaders.get(alarm.event) === alarm;
-    const chosen = listing.alarms.filter(isShown);
+    const chosen = listing.alarms.filter(disputed ? isDisputed : isShown);
     shown = chosen.slice(0, MOST);
     // A reviewer who comes back goes on where the verdicts end. If all alarms have one, that is the
     // end of the list, where a key replaces no verdict.
@@ -507,7 +550,9 @@
     inSight.disconnect();
     list.replaceChildren(...shown.map(row));
     for (const item of list.children) inSight.observe(item);
-    describe(once, chosen.length);
+    drawRest();
+    if (disputed) describeDisputed(chosen.length);
+    else describe(once, chosen.length);
     describeProgress();
     showControls();
   }
@@ -528,7 +573,8 @@
       const count = more ? `${alarms.length} of ${flagged}` : alarms.length;
       const from = thresholdText(threshold);
       const word = count === 1 ? "region" : "regions";
-      const words = `${of}${count} ${word} of ${layers.name(score)} ≥ ${from}`;
+      const shrunk = listing.isWhole ? "" : `, ${regions.SHRUNK}`;
+      const words = `${of}${count} ${word} of ${layers.name(score)} ≥ ${from}${shrunk}`;
       const others = more ? " Open a frame to judge its other regions." : "";
       const smallest = regions.smallestRegion(score);
       const decades = shown.some(({ reasons }) => reasons.parts)
@@ -540,6 +586,19 @@
         : nothingWords(score, threshold, smallest);
       note.textContent += unreadWords();
     }
+  }
+
+  /* How many alarms there are on which reviewers disagree, where these alone are listed. */
+  function describeDisputed(total) {
+    const { score, threshold, alarms } = listing;
+    if (threshold === null) {
+      describe(false, total);
+      return;
+    }
+    const of = `${alarms.length} alarms of ${layers.name(score)} ≥ ${thresholdText(threshold)}`;
+    const hidden = verdicts.blind() ? " Alarms of frames that you have not judged are hidden." : "";
+    const others = " The gallery shows frames with other regions on which they disagree.";
+    note.textContent = `Reviewers disagree on ${total} of ${of}.${hidden}${others}` + unreadWords();
   }
 
   /* That maps could not be read, so their alarms are missing. */
@@ -559,6 +618,12 @@
     if (highest === null) return none;
     const value = digits(highest, 3);
     return `${none} The highest ${name} of all frames is ${value}. A lower threshold lists more.`;
+  }
+
+  /* Whether reviewers disagree on an alarm, as far as the verdicts of others may be seen. */
+  function isDisputed(alarm) {
+    const said = [entryOf(alarm), ...othersOn(alarm)].map((entry) => entry?.verdict);
+    return new Set(said.filter(Boolean)).size > 1;
   }
 
   const isJudged = (alarm) => Boolean(entryOf(alarm)?.verdict);
@@ -609,7 +674,15 @@
     learning.replaceChildren(element("span", {}, words), element("code", {}, command));
   }
 
+  /* The filter of alarms on which reviewers disagree, offered where there are some. */
+  function showDisputed() {
+    const count = listing.alarms.filter(isDisputed).length;
+    controls.disputedWords.textContent = `only where reviewers disagree (${count})`;
+    controls.disputedLabel.hidden = !count && !controls.disputed.checked;
+  }
+
   function showControls() {
+    showDisputed();
     const { score, threshold } = listing;
     const known = score && table.recordedThreshold(score);
     const { number, back } = controls;
@@ -648,6 +721,18 @@
     });
     const words = element("span", {}, "one alarm for each event");
     controls.onceLabel = element("label", { class: "check" }, controls.once, words);
+    controls.disputed = element("input", {
+      type: "checkbox",
+      id: "alarm-disputed",
+      onchange: choose,
+    });
+    controls.disputedWords = element("span");
+    controls.disputedLabel = element(
+      "label",
+      { class: "check" },
+      controls.disputed,
+      controls.disputedWords,
+    );
     const threshold = element("label", { class: "row" }, "Threshold", controls.number);
     const tools = element(
       "div",
@@ -655,12 +740,15 @@
       threshold,
       controls.back,
       controls.onceLabel,
+      controls.disputedLabel,
     );
     // Above the list, and at its end.
     controls.open = [openButton(), openButton()];
     const counted = element("div", { class: "row wrap" }, progress, controls.open[0]);
     listEnd.append(element("span"), controls.open[1]);
-    document.getElementById("alarms-view").append(tools, note, counted, learning, list, listEnd);
+    document
+      .getElementById("alarms-view")
+      .append(tools, note, counted, drawingNote, learning, list, listEnd);
   }
 
   const STEPS = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, Home: -Infinity, End: Infinity };
@@ -681,6 +769,7 @@
     verdicts.onChange(() => {
       [...list.children].forEach((item, i) => showVerdict(item, shown[i]));
       describeProgress();
+      showDisputed();
       describeLearning();
     });
     describeLearning();
@@ -692,6 +781,7 @@
     clearTimeout(timer);
     if (changed.has("view")) {
       refresh();
+      drawRest();
       focusOn(at);
     } else timer = setTimeout(refresh, PAUSE);
   }

@@ -85,6 +85,14 @@ globalThis.segunc = (function () {
     return `${minutes}:${(time - 60 * minutes).toFixed(2).padStart(5, "0")}`;
   }
 
+  /* The intersection over union of two boxes: left, top, width, height. */
+  function overlap([x, y, w, h], [x2, y2, w2, h2]) {
+    const across = Math.min(x + w, x2 + w2) - Math.max(x, x2);
+    const down = Math.min(y + h, y2 + h2) - Math.max(y, y2);
+    const both = Math.max(0, across) * Math.max(0, down);
+    return both / (w * h + w2 * h2 - both);
+  }
+
   let fading = null;
 
   /* Say something to a screen reader, without moving the focus; where `seen`, to everybody, for
@@ -121,6 +129,7 @@ globalThis.segunc = (function () {
     digits,
     compact,
     seconds,
+    overlap,
     announce,
   };
 })();

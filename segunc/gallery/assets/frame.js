@@ -18,6 +18,7 @@
     announce,
   } = segunc;
   const { page } = segunc.data;
+  const FINGER = matchMedia("(pointer: coarse)");
   const panel = document.getElementById("panel");
   const parts = {}; // the elements that change, by their id
   let showing = null; // resolves when the frame asked for last is on the stage
@@ -95,6 +96,7 @@
       oninput: () => verdicts.set(state.get().frame, { note: parts.note.value }),
       onfocus: nameFirst,
     });
+    parts.remark = element("p", { id: "remark", class: "small", role: "status", hidden: true });
     parts.others = element("ul", { id: "others", class: "small" });
     const onwards = check("onward", "then to the next unjudged", onwardChanged, "q");
     parts.onward.checked = onward;
@@ -107,6 +109,7 @@
         element("p", { class: "row small" }, parts.subject, parts.whole),
         element("div", { class: "buttons" }, ...parts.verdicts, parts.takeBack),
       ),
+      parts.remark,
       parts.note,
       parts.others,
       onwards,
@@ -147,7 +150,7 @@
     parts.legends = element("div", { id: "legends" });
     const children = [row("opacity", parts.opacity), row("panes", parts.panes, "P")];
     if (layers.every.includes("label/anomaly")) {
-      const label = "outline the labelled anomaly";
+      const label = "outline the labelled anomaly; in the tinted image, ignored areas are grey";
       children.push(check("show-outline", label, () => toggle("outline"), "o"));
       parts["show-outline"].after(element("i", { class: "line labelled", "aria-hidden": "true" }));
     }
@@ -469,7 +472,12 @@
     ];
     if (pixels[1]) words.push(`${percent(flagged[1], pixels[1])} of the labelled anomaly`);
     if (pixels[0]) words.push(`${percent(flagged[0], pixels[0])} of the normal pixels`);
-    parts.flagged.textContent = words.join(", ");
+    const [rows, columns] = stage.size();
+    const isShrunk = map.width < columns || map.height < rows;
+    const of = isShrunk
+      ? ` (counted on the page's map of ${map.width} x ${map.height} pixels)`
+      : "";
+    parts.flagged.textContent = words.join(", ") + of;
   }
 
   /* Fields of the address whose change draws the panes anew, and those that only move them. */
@@ -518,10 +526,8 @@
     // On a phone the button lies below the picture, which may be scrolled out of sight.
     document.getElementById("panes").scrollIntoView({ block: "nearest" });
     stage.element.focus({ preventScroll: true });
-    announce(
-      "drag a box around what was missed, or set two corners with the arrows and Enter",
-      true,
-    );
+    const keys = ", or set two corners with the arrows and Enter";
+    announce(`drag a box around what was missed${FINGER.matches ? " with a finger" : keys}`, true);
   }
 
   function showAnew() {
@@ -564,6 +570,9 @@
       choice.disabled = Boolean(region) && !Object.hasOwn(verdicts.REGION_WORDS, kind);
     }
     parts.takeBack.disabled = !verdict || derived;
+    const remark = verdicts.contradiction(state.get().frame);
+    parts.remark.hidden = !remark;
+    if (parts.remark.textContent !== remark) parts.remark.textContent = remark;
     showOthers();
     const note = entry?.note ?? "";
     // To set the same text would move the cursor of who writes it.
@@ -582,9 +591,7 @@
     const opinions = verdicts.opinions(state.get().frame);
     const others = name === null ? opinions : opinions.filter(({ reviewer }) => reviewer !== name);
     const lines = others.map(({ reviewer, verdict, note, derived }) => {
-      const said = derived
-        ? `a region: ${verdicts.REGION_WORDS[verdict]}`
-        : (verdicts.WORDS[verdict] ?? "note");
+      const said = derived ? `a region: ${derived}` : (verdicts.WORDS[verdict] ?? "note");
       const words = `${reviewer || "no name"}: ${said}`;
       return element("li", {}, note ? `${words} (${note})` : words);
     });

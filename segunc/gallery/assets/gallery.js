@@ -426,9 +426,7 @@
     if (verdict) {
       const by = reviewer || "a reviewer without a name";
       const title = `${derived ? "gravest verdict on a region, by" : "verdict of"} ${by}`;
-      const words = derived
-        ? `a region: ${verdicts.REGION_WORDS[verdict]}`
-        : verdicts.WORDS[verdict];
+      const words = derived ? `a region: ${derived}` : verdicts.WORDS[verdict];
       badges.push(badge(`person ${verdict}`, title, who + words));
     }
     if (note) badges.push(badge("", null, `${who}note`));

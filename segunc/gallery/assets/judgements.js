@@ -3,7 +3,7 @@
    id, over what was imported. */
 (function (segunc) {
   const { page, verdicts: imported } = segunc.data;
-  const { state, table } = segunc;
+  const { state, table, overlap } = segunc;
   const PREFIX = "segunc-review:";
   const KEY = PREFIX + page.run;
   /* Title and address of the page on which the verdicts on a run were given. */
@@ -17,6 +17,10 @@
   const REGION_WORDS = page.verdicts.region;
   /* What the verdicts on regions say of their frame where it has none of its own. */
   const GRAVEST = page.verdicts.gravest;
+  /* A verdict on a region in words. What is drawn by hand is a missed object, or the rest of one;
+     what is flagged and missed is a part of an object. */
+  const regionWords = (region, verdict) =>
+    verdict === "missed" && region.score === null ? "missed object" : REGION_WORDS[verdict];
   const listeners = [];
   // key -> {frame, region, reviewer, verdict, note, time, score, threshold}; the last two are those
   // that were set when a frame was judged
@@ -290,8 +294,9 @@
     put(key, entry);
     let what = after.note === before.note ? "the threshold" : "the note";
     if (after.verdict !== before.verdict) {
-      const kinds = entry.region ? REGION_WORDS : WORDS;
-      what = kinds[after.verdict] || `no longer ${kinds[before.verdict]}`;
+      const words = (verdict) =>
+        entry.region ? regionWords(entry.region, verdict) : WORDS[verdict];
+      what = words(after.verdict) || `no longer ${words(before.verdict)}`;
     }
     return {
       frame: entry.frame,
@@ -329,8 +334,9 @@
   /* Whether a frame's labels and the verdicts of others may be seen. */
   const revealed = (frame) => !blind() || judged(frame);
 
-  /* The verdict of each reviewer on a frame: {reviewer, verdict, note, derived}, derived where only
-     its regions have verdicts. Without `seen` they are the reviewer's own alone. */
+  /* The verdict of each reviewer on a frame: {reviewer, verdict, note, derived}. Where only its
+     regions have verdicts, `derived` is what was said of the region that counts, in words.
+     Without `seen` they are the reviewer's own alone. */
   function opinions(frame, seen = revealed(frame)) {
     const found = new Map();
     for (const entry of on(frame)) {
@@ -338,20 +344,42 @@
       const { reviewer, region, verdict, note, time } = entry;
       const opinion = found.get(reviewer) ?? blankOpinion(reviewer);
       found.set(reviewer, opinion);
-      if (region) opinion.regions.push(verdict);
+      if (region) opinion.regions.push(entry);
       else Object.assign(opinion, { verdict, note });
       if (time > opinion.time) opinion.time = time;
     }
     for (const opinion of found.values()) {
       if (opinion.verdict) continue;
-      opinion.verdict = GRAVEST.find((verdict) => opinion.regions.includes(verdict)) ?? "";
-      opinion.derived = Boolean(opinion.verdict);
+      const rank = ({ verdict }) => GRAVEST.indexOf(verdict);
+      const said = opinion.regions.filter(({ verdict }) => verdict);
+      const [gravest] = said.sort((a, b) => rank(a) - rank(b));
+      if (!gravest) continue;
+      opinion.verdict = gravest.verdict;
+      opinion.derived = regionWords(gravest.region, gravest.verdict);
     }
     return [...found.values()].filter(written);
   }
 
   function blankOpinion(reviewer) {
-    return { reviewer, verdict: "", note: "", time: "", derived: false, regions: [] };
+    return { reviewer, verdict: "", note: "", time: "", derived: "", regions: [] };
+  }
+
+  /* What the reviewer's verdicts on regions say against the one on their frame; empty for
+     nothing. */
+  function contradiction(frame) {
+    const own = on(frame).filter((entry) => isOwn(entry) && entry.verdict);
+    const whole = own.find(({ region }) => !region)?.verdict;
+    const said = own.filter(({ region }) => region).map(({ verdict }) => verdict);
+    const missed = said.filter((verdict) => verdict === "missed").length;
+    if (whole === "nothing-wrong" && missed) {
+      const are = missed === 1 ? "1 region or box is" : `${missed} regions or boxes are`;
+      return `But ${are} marked as missed on this frame.`;
+    }
+    const areFalse = said.length > 0 && said.every((verdict) => verdict === "false-alarm");
+    if (whole === "true-alarm" && areFalse) {
+      return "But all its judged regions are called false.";
+    }
+    return "";
   }
 
   /* The reviewer's own opinion on a frame; null without one, and for whoever has given no name. */
@@ -368,10 +396,35 @@
     return latest;
   }
 
-  function disagree(frame, seen = revealed(frame)) {
-    const kinds = opinions(frame, seen).map(({ verdict }) => verdict);
-    return new Set(kinds.filter(Boolean)).size > 1;
+  const differ = (said) => new Set(said.map(({ verdict }) => verdict).filter(Boolean)).size > 1;
+
+  /* The regions of a frame on which reviewers disagree, each as the entries on it. Boxes of two
+     reviewers that overlap by at least half are one region, as in maps/verdicts.py. */
+  function disputedRegions(frame, seen = revealed(frame)) {
+    const groups = [];
+    for (const entry of on(frame)) {
+      if (!entry.region || !entry.verdict || (!seen && !isOwn(entry))) continue;
+      let nearest = null;
+      let most = 0.5;
+      for (const group of groups) {
+        const share = overlap(group[0].region.box, entry.region.box);
+        const isOther = group.every(({ reviewer }) => reviewer !== entry.reviewer);
+        if (!isOther || group[0].region.score !== entry.region.score || share < most) continue;
+        nearest = group;
+        most = share;
+      }
+      if (nearest) nearest.push(entry);
+      else groups.push([entry]);
+    }
+    return groups.filter(differ);
   }
+
+  /* Whether reviewers disagree on a frame as a whole. */
+  const disagreeOnWhole = (frame, seen = revealed(frame)) => differ(opinions(frame, seen));
+
+  /* Whether reviewers disagree on a frame or on a region of it. */
+  const disagree = (frame, seen = revealed(frame)) =>
+    disagreeOnWhole(frame, seen) || disputedRegions(frame, seen).length > 0;
 
   /* On how many frames reviewers disagree whose verdicts are hidden: of all frames of the page, so
      that no filter says which they are. */
@@ -427,6 +480,8 @@
     revealed,
     WORDS,
     REGION_WORDS,
+    regionWords,
+    contradiction,
     /* Whether another person has judged, whom who gives no name could follow. */
     followsAnother: () => page.blind === null && name === null && countOthers() === 1,
     /* Whether all is shown before the reviewer judges, because two others have. */
@@ -438,6 +493,8 @@
     usual,
     opinions: (frame) => opinions(frame),
     disagree: (frame) => disagree(frame),
+    disagreeOnWhole: (frame) => disagreeOnWhole(frame),
+    disputedRegions: (frame) => disputedRegions(frame),
     hiddenDisputes,
     undo,
     canUndo: () => done.length > 0,

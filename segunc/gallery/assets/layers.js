@@ -140,8 +140,9 @@
     return labelled === predicted ? RIGHT : WRONG;
   }
 
-  /* Paint a layer on a canvas from its maps; throws where they do not fit together. */
-  function paint(canvas, layer, [map, truth]) {
+  /* Paint a layer on a canvas from its maps; throws where they do not fit together. What an anomaly
+     `label` ignores is grey. */
+  function paint(canvas, layer, [map, truth], label = null) {
     if (truth && (map.width !== truth.width || map.height !== truth.height)) {
       throw new Error("prediction and label differ in size");
     }
@@ -149,6 +150,7 @@
     const colours = coloursOf(layer, map);
     for (let i = 0; i < pixels.length; i++) {
       pixels[i] = truth ? errorColour(map.codes[i], truth.codes[i]) : colours[map.codes[i]];
+      if (label && label.codes[i] > 1) pixels[i] = IGNORED;
     }
     Object.assign(canvas, { width: map.width, height: map.height });
     const image = new ImageData(new Uint8ClampedArray(pixels.buffer), map.width, map.height);

@@ -7,9 +7,12 @@
   /* A map: `codes` as stored, and `table` from codes to values in real units (null for a label,
      whose codes are ids). */
   class StoredMap {
-    constructor({ width, height, low, high, shift }, codes) {
+    constructor({ width, height, low, high, shift, regions = null }, codes) {
       this.width = width;
       this.height = height;
+      /* What the whole map has at or above the recorded threshold, of a map that is shrunk: see
+         gallery/frame_files.py; null where the regions are those of these pixels. */
+      this.regions = regions;
       this.codes = codes;
       this.high = high;
       this.step = (high - low) / 254; // by how much neighbouring values differ

@@ -2,7 +2,8 @@
 /* The regions of a frame: what the threshold flags, piece by piece, and boxes drawn around what was
    missed; each is judged by itself. */
 (function (segunc) {
-  const { element, svg, table, state, stage, maps, verdicts, announce } = segunc;
+  const { element, svg, table, state, stage, maps, verdicts, overlap, announce } = segunc;
+  const SHRUNK = "of the shrunk map of this page, in which regions may split or merge";
   const LISTED = 30; // more are named by their number alone
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
@@ -11,7 +12,7 @@
   let shown = [];
   let drawn = null; // the box that is being dragged
   let stamp = "";
-  let flagged = { stamp: "", found: [], small: 0 };
+  let flagged = { stamp: "", found: [], small: 0, whole: true };
 
   /* Scales from pixels of a map to those of its frame, of which a condensed map has fewer. */
   function scalesOf(map, size) {
@@ -114,6 +115,82 @@
     return { found, small: every.length - found.length };
   }
 
+  /* The share of a box that lies in another. */
+  function shareWithin([x, y, w, h], [x2, y2, w2, h2]) {
+    const across = Math.min(x + w, x2 + w2) - Math.max(x, x2);
+    const down = Math.min(y + h, y2 + h2) - Math.max(y, y2);
+    return (Math.max(0, across) * Math.max(0, down)) / (w * h);
+  }
+
+  /* The parts of runs of a map that lie in a box of the frame. */
+  function runsWithin(runs, [x, y, w, h], map, size) {
+    const across = map.width / size[1];
+    const down = map.height / size[0];
+    const left = Math.floor(x * across);
+    const right = Math.ceil((x + w) * across);
+    const top = Math.floor(y * down);
+    const bottom = Math.ceil((y + h) * down);
+    return runs
+      .filter((run) => run.y >= top && run.y < bottom && run.to > left && run.from < right)
+      .map((run) => ({ ...run, from: Math.max(run.from, left), to: Math.min(run.to, right) }));
+  }
+
+  /* The runs of a whole box of the frame, for a region that a shrunk map has lost. */
+  function runsOfBox([x, y, w, h], map, size) {
+    const from = Math.floor((x * map.width) / size[1]);
+    const to = Math.ceil(((x + w) * map.width) / size[1]);
+    const runs = [];
+    for (let row = Math.floor((y * map.height) / size[0]); ; row++) {
+      runs.push({ y: row, from, to });
+      if (((row + 1) * size[0]) / map.height >= y + h) return runs;
+    }
+  }
+
+  /* The regions of the whole map, where the page has only a shrunk one, in which they may split or
+     merge. Their pixels are those of the shrunk map: of each of its pieces they go to the region
+     in whose box most of it lies, to the smaller of two. */
+  function recordedPieces(map, threshold, size) {
+    const { found: every } = pieces(map, threshold, size, 1);
+    const listed = map.regions.list.map(([x, y, w, h, area, value, px, py, strength]) => {
+      return { box: [x, y, w, h], area, value, peak: [px, py], strength, runs: [] };
+    });
+    const extent = ({ box }) => box[2] * box[3];
+    listed.sort((a, b) => extent(a) - extent(b));
+    for (const piece of every) {
+      let owner = null;
+      let most = 0.5;
+      for (const region of listed) {
+        const share = shareWithin(piece.box, region.box);
+        if (owner ? share <= most : share < most) continue;
+        owner = region;
+        most = share;
+      }
+      owner?.runs.push(...piece.runs);
+    }
+    const runs = every.flatMap((piece) => piece.runs);
+    for (const region of listed) {
+      const own = runsWithin(region.runs, region.box, map, size);
+      const shared = own.length ? own : runsWithin(runs, region.box, map, size);
+      region.runs = shared.length ? shared : runsOfBox(region.box, map, size);
+    }
+    return { found: listed.sort((a, b) => b.area - a.area), small: map.regions.small };
+  }
+
+  /* Whether the page knows the regions of the whole map at a threshold. */
+  const isListed = (map, score, threshold) =>
+    map.regions !== null && threshold === table.recordedThreshold(score);
+
+  /* Whether regions at a threshold are those of the whole map, and not of a shrunk one. */
+  const isWhole = (map, score, threshold, size) =>
+    map.width === size[1] || isListed(map, score, threshold);
+
+  /* The regions of a map at or above a threshold, the largest first, and how many are smaller than
+     `smallest` pixels: those of the whole map where the page knows them. */
+  function flaggedIn(map, score, threshold, size, smallest) {
+    if (isListed(map, score, threshold)) return recordedPieces(map, threshold, size);
+    return pieces(map, threshold, size, smallest);
+  }
+
   /* A piece as it stands in a verdict, with the runs of its pixels, row by row. */
   function regionOf({ box, area, value, runs }, map, score, threshold, size) {
     const { across, down } = scalesOf(map, size);
@@ -132,13 +209,6 @@
       first = next;
     }
     return { score, threshold, box, area, value, mask, size };
-  }
-
-  function overlap([x, y, w, h], [x2, y2, w2, h2]) {
-    const across = Math.min(x + w, x2 + w2) - Math.max(x, x2);
-    const down = Math.min(y + h, y2 + h2) - Math.max(y, y2);
-    const both = Math.max(0, across) * Math.max(0, down);
-    return both / (w * h + w2 * h2 - both);
   }
 
   /* The entry, of some on regions by a score, whose box overlaps another most: at least half. */
@@ -168,8 +238,8 @@
       .filter(Boolean);
   }
 
-  const saidWords = ({ reviewer, verdict }) =>
-    `${reviewer || "no name"}: ${verdicts.REGION_WORDS[verdict]}`;
+  const saidWords = ({ reviewer, region, verdict }) =>
+    `${reviewer || "no name"}: ${verdicts.regionWords(region, verdict)}`;
 
   /* The verdicts of reviewers on a region, each with the name. */
   function badges(entries) {
@@ -201,13 +271,14 @@
     const key = `${index}/${score}/${threshold}`;
     if (map && flagged.stamp !== key) {
       const size = stage.size();
-      const { found, small } = pieces(map, threshold, size, smallestRegion(score));
+      const { found, small } = flaggedIn(map, score, threshold, size, smallestRegion(score));
       const alarms = recordedAlarms(index, score, threshold);
       const regions = found.map((piece) => {
         const region = regionOf(piece, map, score, threshold, size);
         return asAlarm(region, nearest(alarms, score, region.box)?.alarm);
       });
-      flagged = { stamp: key, found: regions, small };
+      const whole = isWhole(map, score, threshold, size);
+      flagged = { stamp: key, found: regions, small, whole };
     }
     const own = new Set(verdicts.regions(table.name(index)));
     const others = new Set(verdicts.othersOnRegions(table.name(index)));
@@ -224,7 +295,7 @@
       own.delete(entry);
       add(region, entry);
     }
-    note.textContent = map ? countWords(rows.length, flagged.small) : "";
+    note.textContent = map ? countWords(rows.length, flagged) : "";
     for (const entry of own) add(entry.region, entry);
     // What others alone judged, such as a box around a missed object.
     for (const entry of others) if (entry.verdict) add(entry.region, null);
@@ -240,9 +311,11 @@
     return { score, threshold, map };
   }
 
-  function countWords(count, small) {
-    const words = `${count} flagged region${count === 1 ? "" : "s"}`;
-    return small ? `${words}, ${small} smaller not listed` : words;
+  function countWords(count, { small, whole }) {
+    const words = [`${count} flagged region${count === 1 ? "" : "s"}`];
+    if (small) words.push(`${small} smaller not listed`);
+    if (!whole) words.push(SHRUNK);
+    return words.join(", ");
   }
 
   function update(index) {
@@ -268,7 +341,7 @@
       const peak = region.value === null ? "" : `, max ${segunc.digits(region.value, 3)}`;
       words = `${(alarm ?? region).area.toLocaleString("en")} px${peak}`;
     }
-    return entry?.verdict ? `${words} · ${verdicts.REGION_WORDS[entry.verdict]}` : words;
+    return entry?.verdict ? `${words} · ${verdicts.regionWords(region, entry.verdict)}` : words;
   }
 
   function row(item, position) {
@@ -293,8 +366,12 @@
     if (!region.score) classes.push("drawn");
     const [x, y] = region.box;
     // Above the upper edge of the picture a number would be cut off.
-    const isAtTop = y < 0.1 * stage.size()[0];
-    const number = svg("text", { x, y, class: isAtTop ? "below" : "" }, String(position + 1));
+    const [height, width] = stage.size();
+    const isAtTop = y < 0.1 * height;
+    const place = { x, y, class: isAtTop ? "below" : "" };
+    // Beyond the right edge, too.
+    if (x > 0.95 * width) place["text-anchor"] = "end";
+    const number = svg("text", place, String(position + 1));
     const attributes = { class: classes.join(" ") };
     return svg("g", attributes, rectangle(region.box), rectangle(region.box), number);
   }
@@ -343,8 +420,10 @@
       announce("a region is true, false, part of a missed object, or unsure", true);
       return true;
     }
-    verdicts.set(table.name(stage.shown()), { verdict }, item.entry?.region ?? item.region);
-    announce(`region: ${verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back"}`, true);
+    const region = item.entry?.region ?? item.region;
+    verdicts.set(table.name(stage.shown()), { verdict }, region);
+    const words = verdict ? verdicts.regionWords(region, verdict) : "verdict taken back";
+    announce(`${region.score === null ? "drawn box" : "region"}: ${words}`, true);
     return true;
   }
 
@@ -394,14 +473,15 @@
     mark,
     select,
     placeOf,
-    pieces,
+    flaggedIn,
+    isWhole,
+    SHRUNK,
     smallestRegion,
     regionOf,
     asAlarm,
     nearest,
     nearestOfEach,
     badges,
-    overlap,
     shown: () => shown,
     chosen: () => shown[state.get().region] ?? null,
   };

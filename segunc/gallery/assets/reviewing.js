@@ -177,12 +177,22 @@
     if (old) words.push(`${old} were already here, or are older than those here`);
     if (left) words.push(`${left} are damaged or of frames that are not here`);
     const frames = [...new Set(known.map(({ frame }) => frame))];
-    const disagreed = frames.filter(verdicts.disagree).length;
-    if (!disagreed) return `${words.join(", ")}.`;
+    const disputed = disputedWords(frames);
+    if (!disputed) return `${words.join(", ")}.`;
     return (
-      `${words.join(", ")}. Reviewers disagree on ${counted(disagreed, "frame", "frames")}; ` +
-      "both verdicts are kept, and the gallery can show these frames alone."
+      `${words.join(", ")}. Reviewers disagree on ${disputed}; both verdicts are kept. ` +
+      "The gallery and the list of alarms have a filter for these alone."
     );
+  }
+
+  /* On how many frames and regions reviewers disagree; empty for none. */
+  function disputedWords(names) {
+    const whole = names.filter(verdicts.disagreeOnWhole).length;
+    const parts = names.reduce((sum, name) => sum + verdicts.disputedRegions(name).length, 0);
+    const words = [];
+    if (whole) words.push(counted(whole, "frame", "frames"));
+    if (parts) words.push(counted(parts, "region", "regions"));
+    return words.join(" and on ");
   }
 
   function buildDialog() {

@@ -56,6 +56,18 @@
     return picture;
   }
 
+  /* What was said of regions, in words -> the verdict, in the order of the verdicts. */
+  function saidOf(regions) {
+    const { REGION_WORDS, regionWords } = segunc.verdicts;
+    const said = new Map();
+    for (const verdict of Object.keys(REGION_WORDS)) {
+      for (const { region, entry } of regions) {
+        if (entry?.verdict === verdict) said.set(regionWords(region, verdict), verdict);
+      }
+    }
+    return said;
+  }
+
   /* What the outlines in the picture mean, each with the lines that it is drawn with, the lowest
      first: colour, and width in parts of a letter; where `dashed`, the uppermost in dashes. */
   function outlinesOf(index) {
@@ -81,9 +93,7 @@
     }
     const regions = segunc.regions.shown();
     if (regions.length) outlines.push({ words: "numbered boxes: regions", lines: [] });
-    const judged = regions.map(({ entry }) => entry?.verdict).filter(Boolean);
-    for (const [verdict, words] of Object.entries(segunc.verdicts.REGION_WORDS)) {
-      if (!judged.includes(verdict)) continue;
+    for (const [words, verdict] of saidOf(regions)) {
       const box = boxes.querySelector(`.${verdict} rect:last-of-type`);
       const lines = [
         ["#000", 0.35],

@@ -142,7 +142,8 @@
     const wanted = layersOf(index, current);
     const threshold = current.flags ? table.thresholdOf(current) : null;
     const score = threshold === null ? null : current.score;
-    const label = outlined(index) && table.objects(index) ? "label/anomaly" : null;
+    const hasLabel = outlined(index) && table.has(index, "label/anomaly");
+    const label = hasLabel ? "label/anomaly" : null;
     const [picture, over, truth, ...found] = await Promise.all([
       photoOf(index),
       load(index, score, score ? [score] : []),
@@ -156,23 +157,29 @@
     grid.style.setProperty("--shape", `${size[1]} / ${size[0]}`);
     panes.forEach((pane, i) => {
       pane.pane.hidden = i >= wanted.length;
-      const more = i ? [] : [over, truth];
-      if (i < wanted.length) paint(pane, index, wanted[i], found[i], picture, more);
+      const loaded = { found: found[i], label: truth[0] ?? null, others: i ? [] : [over, truth] };
+      if (i < wanted.length) paint(pane, index, wanted[i], loaded, picture);
     });
     const isFlagged = (pixel) => over[0].value(pixel) >= threshold;
     drawEdges(flags, over[0], `${index}/${score}/${threshold}`, isFlagged);
-    drawEdges(outline, truth[0], index, (pixel) => truth[0].codes[pixel] === 1);
+    const anomaly = table.objects(index) ? truth[0] : null;
+    drawEdges(outline, anomaly, index, (pixel) => truth[0].codes[pixel] === 1);
     draw();
     return true;
   }
 
-  function paint(pane, index, layer, found, picture, more) {
-    const failures = [found, ...more]
+  /* Paint a layer on a pane: `found` its maps or the error, `label` the anomaly label where it may
+     be seen, else null, and `others` what else may have failed. */
+  function paint(pane, index, layer, { found, label, others }, picture) {
+    const failures = [found, ...others]
       .filter((part) => part instanceof Error)
       .map(({ message }) => message);
     const photo = picture.cloneNode();
     const { only, score } = state.get();
-    const key = found[0] ? `${index}/${layer}/${layer === "overlay" ? score : only}` : "";
+    // The tint shows what the label ignores, once the label may be seen.
+    const ignored = layer === "overlay" && label?.width === found[0]?.width ? label : null;
+    const more = layer === "overlay" ? `${score}/${Boolean(ignored)}` : only;
+    const key = found[0] ? `${index}/${layer}/${more}` : "";
     pane.choice.value = layer;
     photo.classList.toggle("under-colours", layer !== null && !layers.onImage(layer));
     if (pane.photo.getAttribute("src") === photo.getAttribute("src")) {
@@ -182,7 +189,7 @@
       pane.photo = photo;
     }
     try {
-      if (key && key !== pane.painted) layers.paint(pane.canvas, layer, found);
+      if (key && key !== pane.painted) layers.paint(pane.canvas, layer, found, ignored);
       pane.painted = key;
     } catch (error) {
       failures.push(error.message);
