@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import cv2
 import numpy as np
@@ -277,7 +277,8 @@ class FrameFiles:
         codes, ends = condense(values, self.longest, threshold)
         head: dict[str, Any] = {**ends}
         if threshold is not None and codes.shape != values.shape:
-            regions = listed_regions(values, threshold, self._smallest_region(content))
+            scored = cast(Values, values)  # a label has no threshold
+            regions = listed_regions(scored, threshold, self._smallest_region(content))
             if regions is not None:
                 head["regions"] = regions
         key = _key(row, content)
@@ -297,7 +298,7 @@ def listed_regions(values: Values, threshold: float, smallest: int) -> dict[str,
         largest value, its column and row, and the strength; and ``small``, the number of smaller
         regions. None where there are more than :data:`MAX_REGIONS`.
     """
-    finite = np.nan_to_num(values, nan=LOWEST)
+    finite = np.nan_to_num(values, nan=float(LOWEST))
     _, boxes, _ = regions_of(finite, threshold)
     large = int(np.sum(boxes[:, cv2.CC_STAT_AREA] >= smallest))
     if large > MAX_REGIONS:

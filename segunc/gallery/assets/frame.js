@@ -570,13 +570,18 @@
       choice.disabled = Boolean(region) && !Object.hasOwn(verdicts.REGION_WORDS, kind);
     }
     parts.takeBack.disabled = !verdict || derived;
-    const remark = verdicts.contradiction(state.get().frame);
-    parts.remark.hidden = !remark;
-    if (parts.remark.textContent !== remark) parts.remark.textContent = remark;
+    showRemark();
     showOthers();
     const note = entry?.note ?? "";
     // To set the same text would move the cursor of who writes it.
     if (parts.note.value !== note) parts.note.value = note;
+  }
+
+  /* What contradicts the verdict on the frame. */
+  function showRemark() {
+    const remark = verdicts.contradiction(state.get().frame);
+    parts.remark.hidden = !remark;
+    if (parts.remark.textContent !== remark) parts.remark.textContent = remark;
   }
 
   /* Mark the button of a verdict as chosen, or as what follows from the verdicts on regions. */

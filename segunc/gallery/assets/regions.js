@@ -140,9 +140,9 @@
     const from = Math.floor((x * map.width) / size[1]);
     const to = Math.ceil(((x + w) * map.width) / size[1]);
     const runs = [];
-    for (let row = Math.floor((y * map.height) / size[0]); ; row++) {
-      runs.push({ y: row, from, to });
-      if (((row + 1) * size[0]) / map.height >= y + h) return runs;
+    for (let line = Math.floor((y * map.height) / size[0]); ; line++) {
+      runs.push({ y: line, from, to });
+      if (((line + 1) * size[0]) / map.height >= y + h) return runs;
     }
   }
 
