@@ -116,7 +116,9 @@
   }
 
   /* The share of a box that lies in another. */
-  function shareWithin([x, y, w, h], [x2, y2, w2, h2]) {
+  function shareWithin(box, other) {
+    const [x, y, w, h] = box;
+    const [x2, y2, w2, h2] = other;
     const across = Math.min(x + w, x2 + w2) - Math.max(x, x2);
     const down = Math.min(y + h, y2 + h2) - Math.max(y, y2);
     return (Math.max(0, across) * Math.max(0, down)) / (w * h);
