@@ -39,8 +39,17 @@ HIDDEN = (
 )
 NULL = "—"
 ARROWS = {True: " ↑", False: " ↓", None: ""}  # whether higher or lower is better
-_SETTINGS = ("level", "units")
+_CHOSEN = ("level", "units")
 """Numbers of a threshold that were chosen or given, and not measured: none is less than another."""
+SETTINGS = {
+    "size": "Size",
+    "draws": "Draws",
+    "seed": "Seed",
+    "precision": "Precision",
+    "mask": "Mask",
+}
+"""How frames were seen and drawn, and the words for it."""
+_NOT_RECORDED = "not recorded"
 _HASH_LENGTH = 12  # characters of a SHA-256 that a heading shows
 _MINUS = "−"
 _MAX_DECIMALS = 6  # what is smaller is rounding: confidences are counted in float32
@@ -102,6 +111,7 @@ class Comparison:
         rows: the numbers.
         warnings: what cannot be compared.
         headings: a line on each result: its model, images, data, frames and thresholds.
+        settings: a sentence on each setting in which the results differ.
         unlike_images: the columns whose images are others than the baseline's under equal names.
     """
 
@@ -110,6 +120,7 @@ class Comparison:
     rows: tuple[Row, ...]
     warnings: tuple[str, ...]
     headings: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     unlike_images: tuple[str, ...] = ()
 
 
@@ -256,6 +267,41 @@ def images_words(run: Mapping[str, Any]) -> str:
     return ""
 
 
+def settings_words(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return how the frames of a run were seen and drawn in words, by the keys of
+    :data:`SETTINGS`.
+    """
+    size = run.get("size")
+    mask = run.get("mask_sha256")
+    return {
+        "size": f"{size[0]} x {size[1]}" if size else "of the model",
+        "draws": str(run.get("draws", _NOT_RECORDED)),
+        "seed": str(run.get("seed", _NOT_RECORDED)),
+        "precision": str(run.get("precision") or _NOT_RECORDED),
+        "mask": f"{mask[:_HASH_LENGTH]}: pixels are left out" if mask else "none",
+    }
+
+
+def differing_settings(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a sentence on each setting in which runs differ.
+
+    Args:
+        rows: of each run its ``name`` and its :func:`settings_words`. A precision that is not
+            recorded is no other one: thresholds have none.
+    """
+    sentences = []
+    for key, word in SETTINGS.items():
+        names: dict[str, list[str]] = {}
+        for row in rows:
+            is_unknown = key == "precision" and row[key] == _NOT_RECORDED
+            if not is_unknown:
+                names.setdefault(row[key], []).append(row["name"])
+        if len(names) > 1:
+            parts = [f"{value} ({', '.join(of_value)})" for value, of_value in names.items()]
+            sentences.append(f"{word}: {'; '.join(parts)}.")
+    return sentences
+
+
 def heading(result: EvaluationResult) -> str:
     """Return in a line what a result is of: its model, images, data, frames and thresholds."""
     run = result.content.get("run", {})
@@ -324,6 +370,12 @@ def _threshold_warnings(
     return warnings
 
 
+def _settings_of(results: Sequence[EvaluationResult]) -> list[str]:
+    """Return a sentence on each setting in which results differ."""
+    runs = ((result.name, result.content.get("run", {})) for result in results)
+    return differing_settings([{"name": name, **settings_words(run)} for name, run in runs])
+
+
 def compare(
     results: Sequence[EvaluationResult],
     *,
@@ -359,6 +411,7 @@ def compare(
         rows=rows,
         warnings=tuple(warnings),
         headings=tuple(heading(result) for result in results),
+        settings=tuple(_settings_of(results)),
         unlike_images=tuple(unlike),
     )
 
@@ -495,7 +548,7 @@ def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
     setting.
     """
     path = base.paths.get(label, ())
-    if path[:1] == ("flagged",) and path[-1] in _SETTINGS:
+    if path[:1] == ("flagged",) and path[-1] in _CHOSEN:
         return None
     reference = base.cell(label).value
     number = other.cell(label).value
@@ -594,6 +647,8 @@ def format_comparison(comparison: Comparison) -> str:
     texts = [f"Warning: {warning}." for warning in comparison.warnings]
     if comparison.headings:
         texts.append("\n".join(f"- {visible(line)}" for line in comparison.headings))
+    if comparison.settings:
+        texts.append(f"Other settings. {visible(' '.join(comparison.settings))}")
     texts.append(markdown_table(_rows_of_numbers(comparison)))
     if len(comparison.columns) > 1:
         texts += _words_on_images(comparison)

@@ -19,7 +19,7 @@ from segunc.data.masks import WHITE_ANOMALIES
 from segunc.data.training_frames import SELECTION, frames_record, is_selected_on_train
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
-from segunc.evaluation.comparison import has_other_images, images_words
+from segunc.evaluation.comparison import has_other_images, images_words, settings_words
 from segunc.evaluation.resampling import EvaluationResult
 from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
@@ -173,16 +173,18 @@ def _settings(inputs: Inputs) -> list[Facts]:
         runs[inputs.maps_name(reader)] = (reader.manifest or {}).get("run", {})
     for name, threshold in inputs.thresholds.items():
         runs[name] = threshold.settings
-    return [{"name": name, **_settings_words(run)} for name, run in runs.items()]
+    return [{"name": name, **settings_words(run)} for name, run in runs.items()]
 
 
 def _other_labels(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
-    """Return the names of each two results of the same frames whose labels differ."""
+    """Return the names of each two results of frames of the same names whose labels differ, though
+    their images do not, as far as these are known.
+    """
     pairs: list[tuple[str, str]] = []
     for number, first in enumerate(results):
         for second in results[:number]:
             names = _frame_names(first)
-            if names is None or names != _frame_names(second):
+            if names is None or names != _frame_names(second) or has_other_images(first, second):
                 continue
             for kind in ("class_labels", "anomaly_labels"):
                 hashes = {run.content["counts"].get(kind) for run in (first, second)}
@@ -215,19 +217,6 @@ def _frame_names(run: EvaluationResult) -> Sequence[str] | None:
     if run.replicates is None or run.content.get("bootstrap", {}).get("unit") != "frame":
         return None
     return run.replicates.units
-
-
-def _settings_words(run: Row) -> dict[str, str]:
-    """Return the settings of a run in words, by what a reader calls them."""
-    size = run.get("size")
-    mask = run.get("mask_sha256")
-    return {
-        "size": f"{size[0]} x {size[1]}" if size else "of the model",
-        "draws": str(run.get("draws", "not recorded")),
-        "seed": str(run.get("seed", "not recorded")),
-        "precision": str(run.get("precision") or "not recorded"),
-        "mask": f"{mask[:12]}: pixels are left out" if mask else "none",
-    }
 
 
 def _with_data_words(values: Row, recorded: Row) -> Facts:

@@ -19,7 +19,7 @@ from segunc.decisions.states import (
     STATES,
     UNPROVEN,
 )
-from segunc.evaluation.comparison import format_cell, format_number
+from segunc.evaluation.comparison import differing_settings, format_cell, format_number
 from segunc.evaluation.resampling import Cell
 from segunc.maps.encoding import threshold_text
 from segunc.scores import title_of
@@ -27,7 +27,6 @@ from segunc.scores import title_of
 Line = dict[str, str]
 Row = Mapping[str, Any]
 TEST = "test"  # frames that nothing was chosen on
-_SETTINGS = {"size": "Size", "draws": "Draws", "seed": "Seed", "mask": "Mask"}
 _MAX_SHOWN = 3  # data sets of one kind in a line
 _MAX_SHIFT_NUMBERS = 6  # in a line
 VALIDATION_SPLITS = ("val", "valid", "validation", "selection")
@@ -314,25 +313,17 @@ def _edits(facts: Row) -> Iterator[Line]:
 
 def _settings(facts: Row) -> Iterator[Line]:
     """Yield a line on settings that differ between the files of this report."""
-    rows = facts.get("settings", ())
-    sentences = []
-    for key, word in _SETTINGS.items():
-        names: dict[str, list[str]] = {}
-        for row in rows:
-            names.setdefault(row[key], []).append(row["name"])
-        if len(names) > 1:
-            parts = [f"{value} ({', '.join(files)})" for value, files in names.items()]
-            sentences.append(f"{word}: {'; '.join(parts)}.")
+    sentences = differing_settings(facts.get("settings", ()))
     if sentences:
         start = "These files were not made with the same settings, so their numbers differ."
         yield _line("Settings", OPEN, start, *sentences)
 
 
 def _labels(facts: Row) -> Iterator[Line]:
-    """Yield a line on results of the same frames with other labels."""
+    """Yield a line on results of frames of the same names with other labels."""
     sentences = [
-        f"{first} and {second} are of the same frames with other labels: their numbers cannot be "
-        "compared."
+        f"{first} and {second} are of frames of the same names with other labels: their numbers "
+        "cannot be compared."
         for first, second in facts.get("other_labels", ())
     ]
     if sentences:

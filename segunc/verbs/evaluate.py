@@ -18,7 +18,7 @@ from segunc.core.version import full_version, now
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import dataset_entry, entry_of_labels, without_none_words
 from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
-from segunc.data.frame_names import HINT_PATTERNS, compiled_pattern, composed
+from segunc.data.frame_names import HINT_PATTERNS, LABEL_FOLDERS, compiled_pattern, composed
 from segunc.data.training_frames import SELECTION
 from segunc.decisions.flags import (
     CALIBRATED_ON,
@@ -185,9 +185,17 @@ class _Data:
 
 
 def _folder_name(folder: object) -> str:
-    """Return the name of a folder, or of an address, without its place on this machine."""
+    """Return the name of a folder, or of an address, without its place on this machine.
+
+    A folder of a usual name, such as ``labels_masks``, is named with the one that it lies in, which
+    tells data sets apart.
+    """
     text = str(folder)
-    return shown_url(text) if is_url(text) else without_place(text)
+    if is_url(text):
+        return shown_url(text)
+    path = Path(text)
+    is_usual = path.is_absolute() and path.name.endswith(LABEL_FOLDERS)
+    return f"{path.parent.name}/{path.name}" if is_usual else without_place(text)
 
 
 @dataclass(frozen=True)

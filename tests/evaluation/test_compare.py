@@ -496,6 +496,25 @@ def test_a_heading_says_what_a_column_is_of(tmp_path: Path) -> None:
     assert text.index("- first: ") < text.index("| number ")
 
 
+def test_settings_that_differ_are_said_above_the_table(tmp_path: Path) -> None:
+    run = {"draws": 8, "seed": 0, "size": [256, 512], "precision": "bfloat16"}
+    paths = []
+    for name, other in (("a", {}), ("b", {"size": [192, 384]}), ("c", {"precision": "float32"})):
+        scores = {"entropy": {"auroc": 0.9}}
+        paths.append(write_result(tmp_path / f"{name}.json", scores, run=run | other))
+    text = format_comparison(compare(load_results(paths)))
+    assert (
+        "Other settings. Size: 256 x 512 (a, c); 192 x 384 (b). "
+        "Precision: bfloat16 (a, b); float32 (c).\n"
+    ) in text
+    assert "Draws:" not in text
+    assert text.index("Other settings.") < text.index("| number ")
+
+
+def test_settings_that_are_equal_are_not_said(tmp_path: Path) -> None:
+    assert "Other settings" not in format_comparison(compare(load_results(pair(tmp_path))))
+
+
 @pytest.mark.parametrize(
     ("names", "images", "said"),
     [("1", "3", True), ("1", "2", False), ("0", "3", False), ("1", None, False)],

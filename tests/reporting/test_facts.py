@@ -144,6 +144,16 @@ def test_results_of_the_same_frames_with_other_labels_are_named() -> None:
     assert _other_labels([first, same, other_frames, earlier]) == []
 
 
+def test_two_data_sets_whose_frames_have_the_same_numbers_do_not_have_other_labels() -> None:
+    first = result_with("static", "a", "0", "2")
+    second = result_with("obstacle", "b", "0", "2")
+    first.content["counts"] |= {"frame_names": "1", "images": "2"}
+    second.content["counts"] |= {"frame_names": "1", "images": "3"}
+    assert _other_labels([first, second]) == []
+    second.content["counts"]["images"] = "2"
+    assert _other_labels([first, second]) == [("static", "obstacle")]
+
+
 def test_frames_that_two_folders_hold_are_of_neither() -> None:
     runs = {"model": ["friday/1", "friday/2", "monday/1", "monday/2"], "maps": ["1", "2"]}
     assert _domain(inputs(runs), roles(TEST, TEST))["frames"][TEST] == 6

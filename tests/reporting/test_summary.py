@@ -101,7 +101,7 @@ def test_classes_that_are_never_found_are_named_first() -> None:
 
 def test_results_with_other_labels_of_the_same_frames_have_a_line() -> None:
     text = line("Labels", other_labels=[("ra", "swap")])["text"]
-    assert text.startswith("ra and swap are of the same frames with other labels")
+    assert text.startswith("ra and swap are of frames of the same names with other labels")
 
 
 def test_a_shift_without_clean_images_of_the_same_frames_is_named() -> None:

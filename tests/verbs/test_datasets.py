@@ -23,7 +23,7 @@ from segunc.maps.encoding import encode_unit
 from segunc.networks import NetworkDescription, build_network, save_network
 from segunc.options import EvaluateOptions
 from segunc.sampling.sampler import sample_frames
-from segunc.verbs.evaluate import label_sources
+from segunc.verbs.evaluate import _folder_name, label_sources
 from tests.conftest import Job
 from tests.data.miniatures import COUNTS, EVERY_FORM, draw_miniature, write_frame
 from tests.support.scenes import SIZE, write_maps, write_scene
@@ -435,3 +435,19 @@ def test_a_model_with_labels_of_no_data_set_is_led_to_its_maps(
     words = ["--model", trained.base, "--anomaly-labels", trained.masks, "--dataset", "folder-255"]
     assert run("evaluate", *words, "--out", tmp_path / "metrics.json") == 2
     assert "segunc predict, then --maps MAPS" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("/data/fishyscapes_static/labels_masks", "fishyscapes_static/labels_masks"),
+        ("/data/friday", "friday"),
+        ("friday/labels", "friday/labels"),
+        ("labels", "labels"),
+        ("s3://bucket/static/labels", "s3://bucket/static/labels"),
+    ],
+)
+def test_a_folder_of_labels_is_named_so_that_data_sets_are_told_apart(
+    folder: str, name: str
+) -> None:
+    assert _folder_name(folder) == name
