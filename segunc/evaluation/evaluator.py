@@ -384,6 +384,9 @@ class Evaluator(Gatherer):
         self._label_sums = Counter[str]()  # kind of label -> sum of hashes, see _add_labels
         self._name_sum = 0  # of the counted frames, see _add_image
         self._image_sum: int | None = 0  # None where the image of some frame is not known
+        self._stamps: set[str] = set()
+        self.copies = 0
+        """Counted frames whose image is that of an earlier one."""
         self.left_out: list[dict[str, str]] = []
 
     def _make_parts(self, anomalies: Collection[str] | None, time_of: TimeOf) -> list[ArrayPart]:
@@ -482,6 +485,9 @@ class Evaluator(Gatherer):
         name = frame.rpartition("/")[2].encode()
         self._name_sum += _sum_of(name)
         stamp = self.stamp_of(frame)
+        if stamp is not None:
+            self.copies += stamp in self._stamps
+            self._stamps.add(stamp)
         if stamp is None or self._image_sum is None:
             self._image_sum = None
         else:

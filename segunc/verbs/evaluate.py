@@ -28,7 +28,7 @@ from segunc.decisions.flags import (
     smallest_object_of,
 )
 from segunc.decisions.guarantee import FITTED_KEYS, RISKS, SETTINGS
-from segunc.evaluation.evaluator import Gatherer, Measures, Result
+from segunc.evaluation.evaluator import Evaluator, Gatherer, Measures, Result
 from segunc.evaluation.from_maps import NO_LABEL, MapsSource, evaluate_maps
 from segunc.evaluation.from_model import ModelSource, evaluate_model
 from segunc.evaluation.from_verdicts import evaluate_verdicts
@@ -570,7 +570,8 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
         run["mask_values"] = str(labels.anomaly_encoding)
     result["run"] = run
     model = (_manifest_of(options) or {}).get("model") or {}
-    return _Measured(result, evaluator, [*_notes_on_choices(model, data)])
+    notes = [*_note_on_copies(evaluator), *_notes_on_choices(model, data)]
+    return _Measured(result, evaluator, notes)
 
 
 def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -689,6 +690,7 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
     record = model_record(model.network, model.posterior, None, model.attachments)
     notes = [
         *_note_on_splits(model, data),
+        *_note_on_copies(evaluator),
         *_notes_on_choices(record, data),
         *sampler.report.messages,
     ]
@@ -759,6 +761,16 @@ def images_words(model: Mapping[str, Any]) -> str:
     return (
         f"the model got {', '.join(parts)}; whether the frames here are among them is not recorded"
     )
+
+
+def _note_on_copies(evaluator: Evaluator) -> Iterator[str]:
+    """Yield a sentence on frames whose image is that of another one, if there are any."""
+    if evaluator.copies:
+        are = "1 frame has" if evaluator.copies == 1 else f"{evaluator.copies} frames have"
+        yield (
+            f"{are} the bytes of another frame; numbers and intervals count each as a frame of its "
+            "own; --frames leaves them out"
+        )
 
 
 def _notes_on_choices(model: Mapping[str, Any], data: _Data) -> Iterator[str]:

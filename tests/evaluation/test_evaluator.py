@@ -269,6 +269,28 @@ def test_the_reason_of_a_frame_names_options_as_they_are_typed(run):
     assert entry["reason"] == "it is damaged. Hint: the same with --verify"
 
 
+def test_frames_of_equal_images_are_counted_as_copies(run):
+    names = list(run)
+    stamp_of = {names[0]: "a", names[1]: "b", names[-1]: "a"}
+    evaluator = Evaluator(SCORES, CLASSES, stamp_of=stamp_of.get)
+    for name in stamp_of:
+        evaluator.update(name, **fields_of(run[name]))
+    assert evaluator.copies == 1
+
+
+def test_results_tell_other_images_of_the_same_names(run):
+    sums = []
+    for image in ("a", "b", None):
+        evaluator = Evaluator(SCORES, CLASSES, stamp_of={name: image for name in run}.get)
+        for name, frame in run.items():
+            evaluator.update(name, **fields_of(frame))
+        sums.append(evaluator.numbers()["counts"])
+    first, other, unknown = sums
+    assert first["frame_names"] == other["frame_names"]
+    assert first["images"] != other["images"]
+    assert "images" not in unknown
+
+
 def test_no_frame_is_an_error():
     evaluator = Evaluator(("msp",), None)
     with pytest.raises(PartialFailure, match="none of 0 frames"):
