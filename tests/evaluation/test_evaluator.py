@@ -281,7 +281,7 @@ def test_frames_of_equal_images_are_counted_as_copies(run):
 def test_results_tell_other_images_of_the_same_names(run):
     sums = []
     for image in ("a", "b", None):
-        evaluator = Evaluator(SCORES, CLASSES, stamp_of={name: image for name in run}.get)
+        evaluator = Evaluator(SCORES, CLASSES, stamp_of=dict.fromkeys(run, image).get)
         for name, frame in run.items():
             evaluator.update(name, **fields_of(frame))
         sums.append(evaluator.numbers()["counts"])
