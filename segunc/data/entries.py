@@ -201,7 +201,7 @@ class DatasetEntry:
         A label that cannot be read must cost only its own frame, which whoever reads it reports.
         """
         try:
-            is_anomalous = self._holds_anomaly(sample)
+            is_anomalous = self._is_anomalous(sample)
         except InputError:
             is_anomalous = False
         if is_anomalous:
@@ -243,7 +243,7 @@ class DatasetEntry:
             return False
         if "val" not in self.splits:
             return True
-        return all(self._holds_anomaly(sample) for sample in self._every_sample(root, "val"))
+        return all(self._is_anomalous(sample) for sample in self._every_sample(root, "val"))
 
     def _substitute_of(self, frames: int) -> int:
         """Return how many of a number of training frames stand in for ``val``."""
@@ -274,7 +274,7 @@ class DatasetEntry:
 
     def _without_anomaly(self, root: Path, split: str) -> list[Sample]:
         samples = self._every_sample(root, split)
-        return [sample for sample in samples if not self._holds_anomaly(sample)]
+        return [sample for sample in samples if not self._is_anomalous(sample)]
 
     def _every_sample(self, root: Path, split: str) -> list[Sample]:
         """Return all labelled frames of a split, each with the class and anomaly label it has."""
@@ -314,10 +314,14 @@ class DatasetEntry:
         best_layout = max(self.layouts, key=lambda layout: layout.folders_in(root, split))
         return best_layout.frames(root, split, described)
 
-    def _holds_anomaly(self, sample: Sample) -> bool:
+    def _is_anomalous(self, sample: Sample) -> bool:
         assert sample.label is not None
+        return self.holds_anomaly(sample.label)
+
+    def holds_anomaly(self, label: Path) -> bool:
+        """Return whether a label file holds a value that means an anomaly."""
         assert self.anomaly_encoding is not None
-        values = label_values(sample.label, self.anomaly_encoding.labels)
+        values = label_values(label, self.anomaly_encoding.labels)
         return not self.anomaly_encoding.anomaly.isdisjoint(values)
 
 

@@ -76,10 +76,12 @@ def evaluate_maps(
     read = partial(read_frame, reader, scores, label_files, predicted, places=places)
     _count(evaluator, reader, scores, tested, read)
     result = evaluator.numbers(read)
-    result["counts"] |= _unmatched(
-        "anomaly", labels.anomaly_labels, label_files.anomaly_files, names
-    )
-    result["counts"] |= _unmatched("class", labels.labels, label_files.class_files, names)
+    anomaly_files = label_files.anomaly_files
+    class_files = label_files.class_files
+    if labels.holds_anomaly is not None:  # both kinds lie in one folder
+        anomaly_files = class_files = {**anomaly_files, **class_files}
+    result["counts"] |= _unmatched("anomaly", labels.anomaly_labels, anomaly_files, names)
+    result["counts"] |= _unmatched("class", labels.labels, class_files, names)
     if reader.unfinished:
         result["unfinished"] = reader.unfinished
     return result, evaluator

@@ -68,7 +68,7 @@ class RankedFrames(ArrayPart):
             self.needs = "anomaly"
             self.metrics = _ANOMALY_METRICS
             self.lacks = parts.NO_ANOMALY_LABEL
-            self.undefined = "every frame holds an anomaly, or none does"
+            self.undefined = "every frame with an anomaly label holds an anomaly, or none does"
         kinds = aggregates(np.zeros((3, 3)), self.threshold, masses=self.masses)
         self.names = tuple((kind, metric.key) for kind in kinds for metric in self.metrics)
         self.point = frozenset(self.names)

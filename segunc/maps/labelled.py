@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,6 +252,9 @@ class LabelSources:
     label_map: LabelMap | None = None  # of the class labels
     # Of the files of a data set: the images that they belong to, by the names of their frames.
     images: Mapping[str, Path] = field(default_factory=dict)
+    # Of class labels in which some classes are anomalies: whether a label file holds one. Such a
+    # label says where the anomaly is, the others give the classes.
+    holds_anomaly: Callable[[Path], bool] | None = None
     notes: tuple[str, ...] = ()
     """What a user should know of where the labels come from."""
     dataset: str = ""
@@ -276,14 +279,39 @@ class LabelSources:
         anomaly_files = _label_files(self.anomaly_labels, reader, frames, self.images)
         class_files = _label_files(self.labels, reader, frames, self.images)
         any_found = bool(anomaly_files or class_files)
-        if not anomaly_files:
-            _check_none_given(self.anomaly_labels, frames, any_found, "--anomaly-labels")
+        if any_found and self.holds_anomaly is not None:
+            return self._parted(class_files, reader)
         if not class_files:
             _check_none_given(self.labels, frames, any_found, "--labels")
+        if not anomaly_files:
+            _check_none_given(self.anomaly_labels, frames, any_found, "--anomaly-labels")
         if self.label_map is not None:
             check_classes(reader, self.label_map)
             check_label_files(class_files.values(), self.label_map)
         check_masks(anomaly_files.values(), self.anomaly_encoding, hint=self.hint_no_anomaly)
+        return ReviewLabels(
+            anomaly_files=anomaly_files,
+            class_files=class_files,
+            anomaly_encoding=self.anomaly_encoding,
+            label_map=self.label_map,
+            region=reader.region,
+        )
+
+    def _parted(self, files: Mapping[str, Path], reader: MapsReader) -> ReviewLabels:
+        """Return labels of one folder, each as the anomaly label or the class label of its frame.
+
+        Raises:
+            InputError: the labels do not fit their meaning or the maps.
+        """
+        assert self.label_map is not None
+        assert self.holds_anomaly is not None
+        anomaly_files: dict[str, Path] = {}
+        class_files: dict[str, Path] = {}
+        for name, path in files.items():
+            of_kind = anomaly_files if self.holds_anomaly(path) else class_files
+            of_kind[name] = path
+        check_classes(reader, self.label_map)
+        check_label_files(class_files.values(), self.label_map)
         return ReviewLabels(
             anomaly_files=anomaly_files,
             class_files=class_files,

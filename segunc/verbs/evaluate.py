@@ -375,6 +375,8 @@ def _truth_of(options: OptionsOfTruth) -> _Truth[OptionsOfTruth]:
     label_map = None
     declared = _declared_data(options)
     if declared is not None and _is_in_folders(options):
+        if _explains_classes(options, declared):
+            label_map = declared.content.get("labels")
         options = _with_declared_classes(options, declared, notes)
     elif declared is not None:
         options = _with_declared(options, declared.content)
@@ -443,30 +445,50 @@ def _with_declared_classes(
 
     Masks of anomalies say themselves what they mean, so nothing declared is of use for them alone.
     """
-    if not isinstance(options, ClassTruthOptions) or not options.labels:
+    if not _names_classes(options):
         notes.append(
             f"{declared.source} is not used, because --anomaly-labels names the labels of the maps"
         )
         return options
-    if options.label_map or options.dataset:
+    if not _explains_classes(options, declared):
         return options
+    completed = replace(options, dataset=declared.content.get("dataset"))
+    if not isinstance(completed, ClassTruthOptions):
+        return completed
+    anomaly_classes = completed.anomaly_class
+    if not completed.anomaly_labels:
+        anomaly_classes = [*anomaly_classes] or _declared_anomalies(declared.content)
     return replace(
-        options,
-        dataset=declared.content.get("dataset"),
-        label_map=declared.content.get("labels"),
+        completed, label_map=declared.content.get("labels"), anomaly_class=anomaly_classes
     )
+
+
+def _names_classes(options: TruthOptions) -> bool:
+    """Return whether the folders of labels that options name hold classes."""
+    holds_classes = isinstance(options, ClassTruthOptions) and bool(options.labels)
+    return holds_classes or bool(options.anomaly_class)
+
+
+def _explains_classes(options: TruthOptions, declared: _DeclaredData) -> bool:
+    """Return whether declared data say what the values of class labels in folders mean."""
+    if not _names_classes(options) or options.dataset:
+        return False
+    return not (isinstance(options, ClassTruthOptions) and options.label_map)
+
+
+def _declared_anomalies(content: Mapping[str, Any]) -> list[str]:
+    """Return the classes that declared data hold out as anomalies."""
+    classes = content.get("anomaly_class") or []
+    return [name.strip() for name in classes.split(",")] if isinstance(classes, str) else [*classes]
 
 
 def _with_declared(options: OptionsOfTruth, content: Mapping[str, Any]) -> OptionsOfTruth:
     """Return options completed with declared data: what an option names stays."""
-    anomaly_classes = content.get("anomaly_class") or []
-    if isinstance(anomaly_classes, str):
-        anomaly_classes = [name.strip() for name in anomaly_classes.split(",")]
     completed = replace(
         options,
         dataset=options.dataset or content.get("dataset"),
         root=options.root or content.get("root"),
-        anomaly_class=[*options.anomaly_class] or anomaly_classes,
+        anomaly_class=[*options.anomaly_class] or _declared_anomalies(content),
     )
     if isinstance(completed, ClassTruthOptions):
         return replace(completed, label_map=completed.label_map or content.get("labels"))
@@ -889,6 +911,12 @@ def _labels_of(
             anomaly_labels=_label_folder(options.anomaly_labels, entry),
             labels=_label_folder(class_folder, entry),
         )
+        if class_folder and not options.anomaly_labels and entry is not None and entry.declared:
+            # As of a data set, a frame with an anomaly gives its anomaly label, others their
+            # classes.
+            labels = replace(
+                labels, anomaly_labels=labels.labels, holds_anomaly=entry.holds_anomaly
+            )
     label_map = None
     if labels.labels is not None:
         if entry is None or entry.labels is None:

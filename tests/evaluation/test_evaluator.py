@@ -63,7 +63,9 @@ def test_the_schema_is_complete(result):
         "reliability",
     ]
     assert list(result["selective"]) == list(SCORES)
-    assert set(result["reasons"].values()) == {"every frame holds an anomaly, or none does"}
+    assert set(result["reasons"].values()) == {
+        "every frame with an anomaly label holds an anomaly, or none does"
+    }
     assert list(nulls(result)) == list(result["reasons"])
     json.dumps(result, allow_nan=False)
 

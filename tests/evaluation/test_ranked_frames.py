@@ -140,5 +140,5 @@ def test_a_frame_without_a_label_or_a_second_kind_counts_for_nothing() -> None:
     }
     assert (
         result["reasons"]["frames.entropy.mean.auroc"]
-        == "every frame holds an anomaly, or none does"
+        == "every frame with an anomaly label holds an anomaly, or none does"
     )

@@ -105,6 +105,36 @@ def test_an_evaluation_says_where_the_selection_comes_from(held: Held) -> None:
     assert "its best epoch" not in done.stdout
 
 
+def test_labels_in_a_folder_are_parted_as_those_of_the_data_set(held: Held, tmp_path: Path) -> None:
+    """Frames may be changed copies, whose labels only a folder gives."""
+    maps = tmp_path / "maps"
+    predict = ("predict --device cpu --scores entropy --input", held.data / "test", "--out", maps)
+    succeed(*predict, "--model", held.base)
+    labels = ("--labels", held.data / "testannot")
+    masks = ("--anomaly-labels", held.data / "testannot")
+    ways = {
+        "the data set": ("--split test --config", held.config),
+        "a folder": (*labels, "--config", held.config),
+        "a folder and a typed class": (*labels, "--dataset camvid --anomaly-class bicyclist"),
+        "a folder of anomalies": (*masks, "--anomaly-class bicyclist --config", held.config),
+    }
+    counts = {}
+    for way, words in ways.items():
+        out = tmp_path / "metrics.json"
+        succeed("evaluate --device cpu --replicates 0 --maps", maps, *words, "--out", out)
+        counts[way] = json.loads(out.read_text())["counts"]
+    of_data_set = counts.pop("the data set")
+    assert of_data_set["anomaly_frames"] == 1
+    assert of_data_set["labelled_frames"] == 1
+    for way in ("a folder", "a folder and a typed class"):
+        for kind in ("anomaly_frames", "anomaly_pixels", "labelled_frames", "labelled_pixels"):
+            assert counts[way][kind] == of_data_set[kind]
+        assert counts[way]["anomaly_labels_without_frame"] == 0
+        assert counts[way]["class_labels_without_frame"] == 0
+    assert counts["a folder of anomalies"]["anomaly_frames"] == 2
+    assert counts["a folder of anomalies"]["anomaly_pixels"] == of_data_set["anomaly_pixels"]
+
+
 def test_a_threshold_and_a_report_say_where_the_epoch_was_chosen(
     held: Held, tmp_path: Path
 ) -> None:
