@@ -135,13 +135,22 @@ class Tally:
             return
         shape = self.part.coarsen(self.total).shape
         columns = np.ones(shape, bool)
-        if type(self.part).numbers_of_many is not ArrayPart.numbers_of_many:
-            # It needs no key that no unit has.
-            used = self._spool.used().reshape(-1, shape[-1]).any(axis=0)
-            columns[..., ~used] = False
-            shape = (*shape[:-1], int(used.sum()))
+        keys = self._used_keys()
+        if keys is not None:
+            columns[...] = False
+            columns[..., keys] = True
+            shape = (*shape[:-1], len(keys))
         for rows in self._spool.sums(self.resampling, columns.ravel(), at_once):
             yield rows.reshape(-1, *shape)
+
+    def _used_keys(self) -> npt.NDArray[np.int64] | None:
+        """Return the keys that some unit has, where the part takes many replicates at once: it
+        needs no others. None for all keys.
+        """
+        if type(self.part).numbers_of_many is ArrayPart.numbers_of_many:
+            return None
+        bins = self.part.coarsen(self.total).shape[-1]
+        return np.flatnonzero(self._spool.used().reshape(-1, bins).any(axis=0))
 
     def replicate_numbers(self, forms: Forms) -> dict[NumberPath, npt.NDArray[np.float64]]:
         """Return the replicates ``[R]`` of each number that all frames together define.
@@ -155,7 +164,8 @@ class Tally:
             return {}
         if not enough(self._spool.units):
             return {name: np.full(self.resampling.replicates, np.nan) for name in shifts}
-        blocks = [self.part.numbers_of_many(counts, forms) for counts in self.replicates()]
+        keys = self._used_keys()
+        blocks = [self.part.numbers_of_many(counts, forms, keys) for counts in self.replicates()]
         replicates: dict[NumberPath, npt.NDArray[np.float64]] = {}
         for name, shift in shifts.items():
             replicates[name] = np.concatenate([block[name] for block in blocks]) + shift

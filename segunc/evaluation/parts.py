@@ -370,10 +370,20 @@ class ArrayPart(ABC):
     def numbers(self, counts: Any, forms: Forms) -> Numbers:
         """Return the numbers of summed counts; None where the counts define none."""
 
-    def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
+    def numbers_of_many(
+        self,
+        coarse: npt.NDArray[np.float64],
+        forms: Forms,
+        keys: npt.NDArray[np.int64] | None = None,
+    ) -> ManyNumbers:
         """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none.
 
         Numbers that have no interval may be left out.
+
+        Args:
+            coarse: a part that has this method gets only the keys or bins that some unit has.
+            forms: of the scores.
+            keys: which keys or bins these are; None for all of them.
         """
         rows = [self.numbers(self.refine(counts), forms) for counts in coarse.astype(np.int64)]
         columns: dict[NumberPath, npt.NDArray[np.float64]] = {}
@@ -444,7 +454,12 @@ class Pooled(AnomalyPart):
         numbers = [*counting.areas(curve), largest_f1, *thresholds]
         return dict(zip(self.names, numbers, strict=True))
 
-    def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
+    def numbers_of_many(
+        self,
+        coarse: npt.NDArray[np.float64],
+        forms: Forms,
+        keys: npt.NDArray[np.int64] | None = None,
+    ) -> ManyNumbers:
         normal, anomalous = coarse.swapaxes(0, 1)
         areas = counting.numbers_of_many(normal, anomalous, counting.at_or_above(normal))
         # Thresholds are the last names and have no intervals.
@@ -507,7 +522,12 @@ class ByObject(ArrayPart):
                 numbers[bin_name, key] = value
         return numbers
 
-    def numbers_of_many(self, coarse: npt.NDArray[np.float64], forms: Forms) -> ManyNumbers:
+    def numbers_of_many(
+        self,
+        coarse: npt.NDArray[np.float64],
+        forms: Forms,
+        keys: npt.NDArray[np.int64] | None = None,
+    ) -> ManyNumbers:
         numbers = object_numbers_of_many(coarse).reshape(-1, len(coarse))
         names = [name for name in self.names if name not in self.point]
         return dict(zip(names, numbers, strict=True))

@@ -5,21 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from segunc.data.labels import IGNORE
 from segunc.evaluation import parts
-from segunc.evaluation.parts import ArrayPart, Forms, LabelledFrame, Metric, Numbers, higher
+from segunc.evaluation.parts import (
+    ArrayPart,
+    Forms,
+    LabelledFrame,
+    ManyNumbers,
+    Metric,
+    Numbers,
+    higher,
+)
 from segunc.evaluation.resampling import NumberPath
 from segunc.maps.encoding import keys_to_half
 from segunc.metrics.counting import Counts, ScoreBins, count_scores
-from segunc.metrics.patches import patch_means, patch_numbers
+from segunc.metrics.patches import patch_means, patch_numbers, patch_numbers_of_many
 
 
 class Patches(ArrayPart):
     """PAvPU and the shares that it is made of, at the mean score of all patches.
 
     Its counts are ``[2, K]``: patches by the float16 key of their mean score, or by bin where 16
-    bits cannot hold the scores; inaccurate patches are in row 1.
+    bits cannot hold the scores; inaccurate patches are in row 1. Replicates keep every key: where
+    scores lie close together, one of few coarse bins could hold the patches on both sides of the
+    mean.
     """
 
     metrics = (
@@ -30,7 +41,6 @@ class Patches(ArrayPart):
     )
     needs = "class"
     point = frozenset({("pavpu_threshold",)})
-    coarse = parts.COARSE_KEYS
     rows = 2
 
     def __init__(self, score: str) -> None:
@@ -51,14 +61,27 @@ class Patches(ArrayPart):
         return count_scores(means.astype(np.float16), inaccurate)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:
-        form = forms[self.score]
-        keys = counts.shape[-1]
-        if isinstance(form, ScoreBins):
-            values = parts.values_of(form, keys)
-        else:
-            values = keys_to_half(parts.keys_of(keys))
+        values = self._values(forms, np.arange(counts.shape[-1]))
         numbers = patch_numbers(counts, values)
         return {(name,): value for name, value in numbers.items()}
+
+    def numbers_of_many(
+        self,
+        coarse: npt.NDArray[np.float64],
+        forms: Forms,
+        keys: npt.NDArray[np.int64] | None = None,
+    ) -> ManyNumbers:
+        if keys is None:
+            keys = np.arange(coarse.shape[-1])
+        numbers = patch_numbers_of_many(coarse, self._values(forms, keys))
+        return {(name,): values for name, values in numbers.items()}
+
+    def _values(self, forms: Forms, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.floating]:
+        """Return the mean score that each key or bin stands for."""
+        form = forms[self.score]
+        if isinstance(form, ScoreBins):
+            return np.asarray(form.edges[np.minimum(keys, len(form.edges) - 1)])
+        return keys_to_half(keys.astype(np.uint16))
 
     def why(self, counts: Counts, name: NumberPath) -> str:
         if not counts.any():

@@ -94,5 +94,34 @@ def patch_numbers(
     }
 
 
+def patch_numbers_of_many(
+    counts: npt.NDArray[np.float64], values: npt.NDArray[np.floating]
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the numbers ``[R]`` of R sets of patches at the mean over the patches of each, NaN
+    where a set has none; :func:`patch_numbers` explains them.
+
+    Args:
+        counts: ``[R, 2, K]``, inaccurate patches in row 1; each of the K keys has a patch in some
+            set.
+        values: the mean score that each key stands for, ``[K]``.
+    """
+    means = values.astype(np.float64)
+    accurate = counts[:, 0]
+    inaccurate = counts[:, 1]
+    patches = accurate + inaccurate
+    total = patches.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        threshold = patches @ means / total
+        certain = means <= threshold[:, None]
+        accurate_and_certain = (accurate * certain).sum(axis=1)
+        inaccurate_and_uncertain = (inaccurate * ~certain).sum(axis=1)
+        return {
+            "pavpu": (accurate_and_certain + inaccurate_and_uncertain) / total,
+            "accurate_if_certain": accurate_and_certain / (patches * certain).sum(axis=1),
+            "uncertain_if_inaccurate": inaccurate_and_uncertain / inaccurate.sum(axis=1),
+            "pavpu_threshold": threshold,
+        }
+
+
 def _share(part: np.int64, whole: np.int64) -> float | None:
     return int(part) / int(whole) if whole else None
