@@ -37,7 +37,12 @@ OWN_FOLDERS = ("folder", WHITE_ANOMALIES)
 
 
 def data_words(
-    name: str | None, split: str | None = None, folder: str = "", values: str | None = ""
+    name: str | None,
+    split: str | None = None,
+    folder: str = "",
+    values: str | None = "",
+    *,
+    is_judged: bool = False,
 ) -> str:
     """Return what a reader calls labelled data: ``camvid test``, or of a user's own data
     ``labels in the folder masks (0 = normal, 255 = anomaly)``.
@@ -48,11 +53,12 @@ def data_words(
         folder: of the labels, without the place on this machine; empty where it is not known.
         values: what the values of masks mean; empty for those of the data set, None to leave them
             out.
+        is_judged: whether reviewers judged the frames of maps, which then need no labels.
     """
     if name is not None and name not in OWN_FOLDERS:
         return f"{without_place(name)} {split or ''}".rstrip()
     if name is None and not folder:
-        return "labelled frames of maps"
+        return f"{'judged' if is_judged else 'labelled'} frames of maps"
     if values == "" and name == WHITE_ANOMALIES:
         values = str(DATASETS[name].anomaly_masks)
     words = f"labels in the folder {folder}" if folder else "labels in a folder"

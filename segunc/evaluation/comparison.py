@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from segunc.core.errors import InputError
 from segunc.core.terminal import visible
 from segunc.data.datasets import data_words
+from segunc.decisions.guarantee import RISKS
 from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS, Hits
 from segunc.evaluation.over_time import OBJECT_METRICS
 from segunc.evaluation.parts import ByObject, Components, Metric, example_parts
@@ -310,7 +311,13 @@ def heading(result: EvaluationResult) -> str:
     if run.get("base_sha256"):
         hashes = [run[key] for key in ("base_sha256", "posterior_sha256") if run.get(key)]
         model = f"model {' with posterior '.join(sha[:_HASH_LENGTH] for sha in hashes)}"
-    data = data_words(run.get("dataset"), run.get("split"), run.get("labels_in", ""), None)
+    data = data_words(
+        run.get("dataset"),
+        run.get("split"),
+        run.get("labels_in", ""),
+        None,
+        is_judged="verdicts" in result.content,
+    )
     frames = counts.get("frames_scored", counts.get("frames"))
     labelled = counts.get("labelled_frames", 0)
     anomalies = counts.get("anomaly_frames", 0)
@@ -327,7 +334,9 @@ def heading(result: EvaluationResult) -> str:
 
 
 def _thresholds_words(result: EvaluationResult) -> list[str]:
-    """Return each threshold of a result, with its file where one is recorded."""
+    """Return each threshold of a result, with its file and the risk that it controls, where they
+    are recorded.
+    """
     files = result.content.get("run", {}).get("thresholds", {})
     words = []
     for score, numbers in result.content.get("flagged", {}).items():
@@ -337,7 +346,13 @@ def _thresholds_words(result: EvaluationResult) -> list[str]:
             text += f" {file['file']} (SHA-256 {file['sha256'][:_HASH_LENGTH]}):"
         value = numbers.get("threshold")
         shown = "not recorded" if value is None else threshold_text(value)
-        words.append(f"{text} {score} >= {shown}")
+        text += f" {score} >= {shown}"
+        control = numbers.get("control")
+        if control:
+            text += f" for {RISKS.get(control, control)}"
+            if numbers.get("level") is not None:
+                text += f" of at most {format_number(numbers['level'])}"
+        words.append(text)
     return words
 
 

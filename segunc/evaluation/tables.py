@@ -239,7 +239,9 @@ def _alarm_tables(result: Result) -> Iterator[Table]:
     corruption = run.get("corruption")
     images = f", images corrupted by {corruption}" if corruption else ""
     alarms: Mapping[str, Any] = result.get("flagged", {})
-    title = f"Flagged at or above a threshold{images}; share: of known pixels"
+    title = f"Flagged at or above a threshold{images}"
+    for frames in _frames_of_alarms(result):
+        title += f"; {frames}"
     smallest = dict.fromkeys(run.get("smallest_region", {}).values())
     if smallest:
         sizes = " or ".join(f"{pixels}" for pixels in smallest)
@@ -249,6 +251,22 @@ def _alarm_tables(result: Result) -> Iterator[Table]:
     for kind in (*KINDS, "group"):
         yield _found_object_table(alarms, kind, images)
     yield _over_time_table(alarms, images)
+
+
+def _frames_of_alarms(result: Result) -> Iterator[str]:
+    """Yield which numbers of flagged pixels are of the frames with labels of each kind."""
+    counts = result["counts"]
+    alarms: Mapping[str, Any] = result.get("flagged", {})
+    keys = {key for numbers in alarms.values() for key in numbers}
+    if "share" in keys:
+        frames = _frames(counts.get("labelled_frames", 0))
+        yield (
+            f"share, regions/frame, frames with one: of the known pixels of {frames} with class "
+            "labels"
+        )
+    if "normal_share" in keys:
+        frames = _frames(counts.get("anomaly_frames", 0))
+        yield f"precision, recall, of normal pixels: of {frames} with anomaly labels"
 
 
 def _class_alarm_table(alarms: Mapping[str, Any], images: str) -> Table:

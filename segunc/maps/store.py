@@ -5,7 +5,7 @@ those lines and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +70,10 @@ Maps = Mapping[str, Array]
 """The maps of one frame by name: ``prediction`` as class ids, scores as real values or in their
 stored form.
 """
+_MODEL_KEYS = {"base_sha256": "network", "posterior_sha256": "posterior"}
+"""Settings that tell one model from another, and the words for what they are hashes of."""
+_MAX_SHOWN_DIFFERENCES = 3  # in a message
+_HASH_LENGTH = 12  # characters of a SHA-256 that a message shows
 
 
 @dataclass(frozen=True)
@@ -458,10 +462,8 @@ class MapsWriter:
             recorded["input"] = asked.get("input")
         different = differing_keys(recorded, asked)
         if different:
-            shown = ", ".join(difference_words(*difference) for difference in different[:3])
-            more = f" and {len(different) - 3} more" if len(different) > 3 else ""
             raise InputError(
-                f"{self.out} was written with {shown}{more}",
+                f"{self.out} was written with {_differences_words(different)}",
                 hint="give another --out, or --overwrite",
             )
         if not self.shard.whole:
@@ -618,3 +620,29 @@ def _is_safe(name: str) -> bool:
     except InputError:
         return False
     return True
+
+
+
+def _differences_words(different: Sequence[tuple[str, Any, Any]]) -> str:
+    """Return how the settings of an earlier run differ from those of this one.
+
+    Another model comes first, and alone: what was fitted on it differs, too.
+
+    Args:
+        different: keys with the earlier and the present value.
+    """
+    models = []
+    for key, before, now in different:
+        if key in _MODEL_KEYS:
+            models.append(f"{_MODEL_KEYS[key]} {_short(before)} (now {_short(now)})")
+    if models:
+        return f"another model: {', '.join(models)}"
+    shown = [difference_words(*values) for values in different[:_MAX_SHOWN_DIFFERENCES]]
+    text = ", ".join(shown)
+    more = len(different) - len(shown)
+    return f"{text} and {more} more" if more else text
+
+
+def _short(sha256: str | None) -> str:
+    """Return the beginning of a hash."""
+    return "not recorded" if sha256 is None else sha256[:_HASH_LENGTH]

@@ -524,7 +524,7 @@ def _data_of(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
     counts = run.content["counts"]
     role = _role(inputs, record, *trainings)
     calibrated = _calibration_frames(inputs, run)
-    data = _data_words(record)
+    data = _data_words(record, is_judged="verdicts" in run.content)
     images = images_words(record)
     named = f"{_file_of(run)}, {images}" if images else _file_of(run)
     labelled = _frames_words(counts.get("labelled_frames", 0), role, calibrated)
@@ -566,13 +566,19 @@ def _label_values(record: Row) -> str | None:
     return None
 
 
-def _data_words(record: Row) -> str:
-    """Return the labelled data of a result in words, without what the values of masks mean."""
+def _data_words(record: Row, is_judged: bool) -> str:
+    """Return the data of a result in words, without what the values of masks mean.
+
+    Args:
+        record: how the result was made.
+        is_judged: whether reviewers judged the frames, which then need no labels.
+    """
     words = data_words(
         record.get("dataset"),
         record.get("split"),
         record.get("labels_in", ""),
         None,
+        is_judged=is_judged,
     )
     if record.get("corruption"):
         words += f" under {record['corruption']}"
@@ -694,12 +700,17 @@ def _under_shift(results: Sequence[Row]) -> list[Facts]:
         if not record.get("corruption"):
             continue
         clean = _clean_of(shifted, results)
+        counts = shifted["content"]["counts"]
         for title, path in _shift_numbers(shifted):
+            is_of_score = path[0] == "scores"
+            frames = counts.get("anomaly_frames" if is_of_score else "labelled_frames", 0)
             rows.append(
                 {
                     "name": shifted["name"],
                     "shift": record["corruption"],
-                    "data": shifted["labelled"],
+                    "data": shifted["with_anomalies" if is_of_score else "labelled"],
+                    "frames": frames,
+                    "score": shifted["score"] if is_of_score else None,
                     "number": title,
                     "path": path,
                     "value": _value(shifted, path),

@@ -300,7 +300,8 @@ def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failu
         area = int(objects.pixels[number])
         left, top, width, height = objects.boxes[number].tolist()
         share = f"of which {shares[number]:.0%} are flagged by {words}"
-        line = f"{frame.name}: an object of {area:,} pixels, {share}."
+        pixels = f"{area:,} pixel{'' if area == 1 else 's'}"
+        line = f"{frame.name}: an object of {pixels}, {share}."
         yield Failure(MISSED, area, frame.name, line, (left, top, width, height))
 
 

@@ -33,6 +33,13 @@ VALIDATION_SPLITS = ("val", "valid", "validation", "selection")
 """Names of splits on which epochs are usually chosen."""
 FEW_UNITS = 10
 """Number of resampled units below which an interval is not to be relied on."""
+_NEEDED = {
+    "missed-pixels": "labelled anomaly pixel",
+    "flagged-pixels": "labelled normal pixel",
+    "missed-objects": "labelled object that counts",
+    "errors-kept": "pixel with a class label",
+}
+"""What a frame needs for a value of each risk; without any, the risk is not measured."""
 _STATED_SECTIONS = ("intended use", "ethics")
 """Sections that an operator states, and that have no line of their own."""
 _LINE_OF_SECTION = {"shift": "under shift", "factors": "operating domain"}
@@ -366,11 +373,12 @@ def _verdict(row: Row, achieved: Sequence[Row]) -> str:
     """
     control: str = row["control"]
     risk = RISKS.get(control, control).capitalize()
-    loss = "no number" if row["loss"] is None else format_number(row["loss"])
     level = row.get("level")
     promised = "" if level is None else f", promised {format_number(level)}"
     source = f" in {row['file']}" if len(achieved) > 1 and row.get("file") else ""
-    return f"{risk} {loss}{source}{promised}: {promise_words(row)}."
+    if row["loss"] is None:
+        return f"{risk} were not measured{source}{promised}."
+    return f"{risk} {format_number(row['loss'])}{source}{promised}: {promise_words(row)}."
 
 
 def _is_unproven(row: Row) -> bool:
@@ -388,7 +396,12 @@ def _achieved(row: Row, threshold: Row) -> str:
     """Return what a result achieved. Its risk is a mean over units, so it may differ much from the
     share of all objects or pixels together.
     """
-    loss = "no number" if row["loss"] is None else format_number(row["loss"])
+    if row["loss"] is None:
+        lacking = _NEEDED.get(row["control"], "label that the risk needs")
+        price = _price(row, threshold["control"])
+        return (
+            f"Not measured on {row.get('of', row['data'])}: no frame there has a {lacking}{price}."
+        )
     units = ""
     if row["units"] is not None:
         unit = unit_words(threshold.get("unit", ""))
@@ -396,7 +409,9 @@ def _achieved(row: Row, threshold: Row) -> str:
     upper = ""
     if row.get("upper") is not None:  # of few units it is far above what was achieved
         upper = f", at most {format_number(row['upper'])} with 95 % confidence"
-    text = f"{loss}{units} on {row.get('of', row['data'])}{upper}: {row['kept']}"
+    text = (
+        f"{format_number(row['loss'])}{units} on {row.get('of', row['data'])}{upper}: {row['kept']}"
+    )
     if _is_unproven(row):
         text += f" here, but the bound is above {format_number(row['level'])}"
     text += _price(row, threshold["control"])
@@ -454,7 +469,8 @@ def _shift(facts: Row) -> Line:
     for row in rows[:_MAX_SHIFT_NUMBERS]:
         value = format_number(row["value"])
         clean = format_number(row["clean"])
-        text = f"Under {row['shift']}, {row['number']} is {value}; without it {clean}"
+        score = f" of the score {title_of(row['score'], capital=False)}" if row["score"] else ""
+        text = f"Under {row['shift']}, {row['number']}{score} is {value}; without it {clean}"
         sentences.append(f"{text} ({row['data']}).")
     for result in facts["results"]:
         corruption = result["content"]["run"].get("corruption")

@@ -513,6 +513,7 @@ def check_bicyclist(samples: list[Sample]) -> None:
             "labels in the folder masks (1 = anomaly)",
         ),
         ({"name": None}, "labelled frames of maps"),
+        ({"name": None, "is_judged": True}, "judged frames of maps"),
     ],
 )
 def test_data_in_words_name_what_a_reader_knows(named: dict[str, str], words: str) -> None:

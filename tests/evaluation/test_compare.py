@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -494,6 +495,22 @@ def test_a_heading_says_what_a_column_is_of(tmp_path: Path) -> None:
         "counted (5 with class labels, 60 with anomaly labels)"
     ) in text
     assert text.index("- first: ") < text.index("| number ")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "words"),
+    [
+        ({"control": "missed-objects", "level": 0.1}, " for missed objects of at most .100"),
+        ({"control": "missed-objects"}, " for missed objects"),
+        ({}, ""),
+    ],
+)
+def test_a_heading_names_what_a_threshold_controls(
+    tmp_path: Path, recorded: dict[str, Any], words: str
+) -> None:
+    flagged = {"entropy": {"threshold": 0.4, "share": 0.1} | recorded}
+    text = format_comparison(compare(load_results(pair(tmp_path, flagged=flagged))))
+    assert f"; threshold entropy >= 0.4{words}\n" in text
 
 
 def test_settings_that_differ_are_said_above_the_table(tmp_path: Path) -> None:

@@ -181,6 +181,29 @@ def test_a_table_shows_what_is_flagged() -> None:
     assert all(title.count("images corrupted by fog:3") == 1 for title in tables)
 
 
+OF_CLASSES = "; share, regions/frame, frames with one: of the known pixels of {} with class labels"
+OF_ANOMALIES = "; precision, recall, of normal pixels: of {} with anomaly labels"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ({}, OF_CLASSES + OF_ANOMALIES),
+        ({"anomalies": False}, OF_CLASSES),
+        ({"classes": False}, OF_ANOMALIES),
+    ],
+)
+def test_the_title_says_of_which_frames_each_number_is(kinds: dict[str, bool], words: str) -> None:
+    result = evaluate({"entropy": Threshold(0.5)}, **kinds)
+    result["counts"]["labelled_frames"] = 21
+    result["counts"]["anomaly_frames"] = 1
+    frames = ["21 frames", "1 frame"]
+    if kinds.get("classes") is False:
+        frames = ["1 frame"]
+    title = format_metrics(result).split("Flagged at or above a threshold")[1].splitlines()[0]
+    assert title == words.format(*frames)
+
+
 def test_a_table_shows_a_threshold_so_that_it_can_be_copied() -> None:
     text = format_metrics(evaluate({"entropy": Threshold(0.51234)}))
     lines = text.split("Flagged at or above")[1].splitlines()

@@ -171,6 +171,20 @@ def test_other_settings_are_refused_by_name(out: Path, changed: dict[str, Any], 
     assert (out / "frames.jsonl").read_bytes() == before
 
 
+def test_another_model_is_said_in_the_place_of_what_follows_from_it(tmp_path: Path) -> None:
+    fitted = {"anomaly": {"part_surprises": [0.5] * 40, "scales": [1.5] * 40}}
+    before = fitted | {"base_sha256": "ab" * 32, "posterior_sha256": "cd" * 32}
+    MapsWriter(tmp_path, manifest(**before)).close()
+    fitted = {"anomaly": {"part_surprises": [0.7] * 40, "scales": [2.5] * 40}}
+    now = fitted | {"base_sha256": "ab" * 32, "posterior_sha256": "ef" * 32}
+    with pytest.raises(InputError) as error:
+        MapsWriter(tmp_path, manifest(**now))
+    words = "another model: posterior cdcdcdcdcdcd (now efefefefefef)"
+    assert str(error.value).startswith(f"{tmp_path} was written with {words}. Hint: ")
+    with pytest.raises(InputError, match=r"other anomaly\.part_surprises than now"):
+        MapsWriter(tmp_path, manifest(**before | fitted))
+
+
 def test_overwrite_removes_our_maps(out: Path) -> None:
     """And what a killed run left without a line, but nothing else, see ``test_hostile.py``."""
     (out / "overlay.webm").write_bytes(b"ours")

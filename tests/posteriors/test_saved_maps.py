@@ -214,7 +214,7 @@ def test_maps_of_other_settings_are_refused(
 
 def test_maps_of_another_model_are_refused(maps: ImageMaps, tmp_path: Path) -> None:
     maps.save(tmp_path, "a")
-    with pytest.raises(segunc.InputError, match="written with base_sha256 = "):
+    with pytest.raises(segunc.InputError, match="written with another model: network "):
         small_model(mean=(0, 0, 0))(IMAGE, draws=4).save(tmp_path, "b")
 
 

@@ -8,6 +8,7 @@ import base64
 import copy
 import hashlib
 import html
+import itertools
 import json
 import re
 import shutil
@@ -682,6 +683,11 @@ def test_a_monitor_of_another_threshold_is_refused(
     assert "watches another threshold" in refusal
 
 
+def test_frames_of_verdicts_are_not_called_labelled(watched: str) -> None:
+    assert "judged frames of maps" in watched
+    assert "labelled frames of maps" not in watched
+
+
 def test_reviewers_have_their_precision(watched: str) -> None:
     assert "2 of 4 frames judged, reviewers disagree on 1" in watched
     rows = words_of_rows(watched)
@@ -859,6 +865,16 @@ def test_where_one_picture_is_shown_the_next_object_comes_in(
     monkeypatch.setattr("segunc.reporting.failures.EACH", 1)
     # The object of the frame before is larger, and that frame was calibrated on.
     assert NAMES[2] in frames_of(lines_of(failures(inputs, sources).pictures, "Missed."))
+
+
+def test_an_object_of_one_pixel_is_one_pixel(inputs: Any, tmp_path: Path) -> None:
+    reader = inputs.maps[0]
+    values = reader.read(NAMES[0], "entropy")
+    anomaly = np.zeros(values.shape, np.uint8)
+    anomaly[np.unravel_index(values.argmin(), values.shape)] = 1
+    cv2.imwrite(str(tmp_path / f"{NAMES[0]}.png"), anomaly)
+    lines = lines_of(failures(inputs, LabelSources(tmp_path)).pictures, "Missed.")
+    assert lines == [f"{NAMES[0]}: an object of 1 pixel, of which 0% are flagged by entropy."]
 
 
 def test_failures_that_were_looked_for_and_not_found_are_counted_by_frames(
@@ -1183,6 +1199,42 @@ def test_what_was_achieved_is_whole_beside_the_contents(
     assert table.locator("thead th").last.inner_text() == "recall"
     assert not table.evaluate("(element) => element.scrollWidth > element.clientWidth")
     page.close()
+
+
+@pytest.mark.parametrize("width", [1200, 1400])
+def test_the_numbers_of_a_segmentation_are_whole_beside_the_contents(
+    facts: dict[str, Any], tmp_path: Path, browser: Any, width: int
+) -> None:
+    """With intervals of every number, and names and data as long as those of users."""
+    shown = copy.deepcopy(facts)
+    names = itertools.count(1)
+    for result in shown["results"]:
+        result["name"] = f"metrics_of_friday_evening_{next(names)}"
+        result["data"] = "labels in the folder own_frames, split test under fog:3; maps in maps_fog"
+        content = result["content"]
+        for path in ("segmentation.miou", "segmentation.accuracy"):
+            content["intervals"][path] = [0.1234, 0.5678]
+        for key in ("ece", "nll", "brier"):
+            content["calibration"][key] = 0.00555
+            content["intervals"][f"calibration.{key}"] = [0.00416, 0.00789]
+    (tmp_path / "index.html").write_text(render(shown, "0"))
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto((tmp_path / "index.html").as_uri())
+    caption = page.locator("caption", has_text="All pixels with a class label")
+    table = page.locator(".table", has=caption)
+    assert table.locator("thead th").last.inner_text() == "Brier"
+    assert not table.evaluate("(element) => element.scrollWidth > element.clientWidth")
+    page.close()
+
+
+def test_numbers_under_shift_stand_with_their_score_and_frames(facts: dict[str, Any]) -> None:
+    assert {row["number"] for row in facts["shift"]} >= {"mean IoU"}
+    shown = copy.deepcopy(facts)
+    row = shown["shift"][0] | {"number": "AUPR", "score": "entropy", "frames": 13}
+    shown["shift"] = [row, row | {"number": "ECE", "score": None, "frames": 21}]
+    rows = words_of_rows(render(shown, "0").partition("Corrupted images beside")[2])
+    assert rows[1][2:5] == ["AUPR", "entropy", "13"]
+    assert rows[2][2:5] == ["ECE", "—", "21"]
 
 
 def test_what_was_achieved_stands_first_in_the_summary(facts: dict[str, Any]) -> None:

@@ -111,6 +111,31 @@ def test_a_shift_without_clean_images_of_the_same_frames_is_named() -> None:
     assert "the same --every and split" in text
 
 
+def test_each_number_under_shift_names_its_frames_and_score() -> None:
+    counts = COUNTS | {"anomaly_frames": 3}
+    clean = result()
+    clean["content"]["counts"] = counts
+    shifted = result(name="fog")
+    shifted["content"]["counts"] = counts
+    shifted["content"]["run"] = clean["content"]["run"] | {"corruption": "fog:3"}
+    shifted["content"]["scores"] = {"entropy": {"pooled": {"aupr": 0.3, "fpr95": 0.5}}}
+    rows = _under_shift([clean, shifted])
+    assert [(row["number"], row["score"], row["frames"]) for row in rows] == [
+        ("mean IoU", None, 7),
+        ("ECE", None, 7),
+        ("AUPR", "entropy", 3),
+        ("FPR95", "entropy", 3),
+    ]
+    text = line("Under shift", results=[clean, shifted], shift=rows)["text"]
+    assert (
+        "Under fog:3, mean IoU is .500; without it .500 (streets test, 7 frames). "
+        "Under fog:3, ECE is .020; without it .020 (streets test, 7 frames). "
+        "Under fog:3, AUPR of the score entropy is .300; without it .400 (streets test, 3 frames). "
+        "Under fog:3, FPR95 of the score entropy is .500; without it .250 "
+        "(streets test, 3 frames)."
+    ) in text
+
+
 def test_a_class_that_is_in_no_label_is_not_called_never_found() -> None:
     seen = result()
     seen["content"]["counts"] = {**COUNTS, "unlabelled_classes": ["pole", "train"]}
@@ -265,6 +290,33 @@ def test_what_was_achieved_and_promised_stands_before_the_conditions() -> None:
         "Missed objects .327 in friday.json, promised .100: exceeded. "
         "Missed objects .050 in fog.json, promised .100: kept."
     )
+
+
+@pytest.mark.parametrize(
+    ("control", "name", "lacking"),
+    [
+        ("missed-objects", "Missed objects", "labelled object that counts"),
+        ("errors-kept", "Wrong pixels among those kept", "pixel with a class label"),
+    ],
+)
+def test_a_risk_without_a_number_is_said_to_be_not_measured(
+    control: str, name: str, lacking: str
+) -> None:
+    point = threshold(0.1)
+    point["achieved"][0] |= {
+        "control": control,
+        "loss": None,
+        "units": None,
+        "upper": None,
+        "kept": "not measured",
+        "level": 0.1,
+        "flagged": {},
+    }
+    said = line("Operating point", thresholds=[point])
+    assert said["state"] == "open"
+    assert said["lead"] == f"{name} were not measured, promised .100."
+    assert f" Not measured on streets test: no frame there has a {lacking}. " in said["text"]
+    assert "no number" not in said["text"]
 
 
 def test_results_of_other_images_under_the_same_names_are_said() -> None:
