@@ -14,6 +14,7 @@ from segunc.affine.posterior import Deterministic
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.results import VerbResult
 from segunc.core.urls import is_url, shown_url
+from segunc.maps.shards import parse_shard
 from segunc.networks.description import COLOUR
 from segunc.options import PathLike, PredictOptions, is_source, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
@@ -118,7 +119,8 @@ def _notes_on_noise(options: PredictOptions, model: Model) -> list[str]:
 
     is_plain = model.posterior.method == Deterministic.method
     is_chosen = options.draws != PredictOptions.draws or options.scores
-    is_later_shard = options.shard is not None and not options.shard.startswith("1/")
+    # Of several shards the first one says it.
+    is_later_shard = options.shard is not None and parse_shard(options.shard).number > 1
     if not is_plain or is_chosen or is_later_shard:
         return []
     note = "the model has no noise: each frame is run once, and there are no maps of epistemic"
