@@ -43,6 +43,7 @@ from segunc.core.files import (
     write_atomically,
 )
 from segunc.core.patterns import Searcher, pattern_of_file
+from segunc.core.periods import whole_periods
 from segunc.data.frame_names import composed, frames_named
 from segunc.decisions.guarantee import block_seconds
 from segunc.maps.verdicts import FORMAT as VERDICTS_FORMAT
@@ -152,7 +153,7 @@ def resampled_units(
                 f"{option} {how} needs maps of a video, but no time of the frame {name} is known",
                 hint=rf"take a part of the names: {option} '_f\d\d'",
             )
-        return f"{name.rpartition('/')[0]}/{int(time // seconds)}"
+        return f"{name.rpartition('/')[0]}/{whole_periods(time, seconds)}"
 
     def unit(name: str) -> str:
         if how == "frame":

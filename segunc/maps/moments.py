@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from segunc.core.errors import InputError
+from segunc.core.periods import whole_periods
 from segunc.maps.manifest import Manifest, is_ours, read_manifest
 from segunc.maps.shards import MANIFEST_NAME, FrameRecords, all_shards, frame_times
 
@@ -137,7 +138,8 @@ def separated_peaks(moments: Iterable[Moment], apart: float, count: int) -> list
         video = moment.name.rpartition("/")[0]
         times = times_of[moment.folder, video]
         if moment.time is not None:
-            if any(abs(moment.time - other) < apart for other in times):
+            gaps = [abs(moment.time - other) for other in times]
+            if apart and any(whole_periods(gap, apart) == 0 for gap in gaps):
                 continue
             times.append(moment.time)
         peaks.append(moment)

@@ -355,6 +355,11 @@ def _hint_as_command(source: str) -> Iterator[None]:
         if kind == "python" and not is_noted(name):
             options.insert(0, "--trust")
         command = " ".join(["segunc import", source, *options, "--out MODEL"])
+        if kind == "python":
+            command += (
+                "; add --weights FILE if the function does not load its weights, and "
+                "--arguments NAME=VALUE if it needs any"
+            )
         raise InputError(error.message, hint=command) from error
 
 

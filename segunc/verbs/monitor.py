@@ -16,6 +16,7 @@ import numpy as np
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256, write_result
 from segunc.core.results import VerbResult
+from segunc.core.terminal import counted
 from segunc.core.urls import local_folder, place_of
 from segunc.core.version import now
 from segunc.decisions.guarantee import (
@@ -45,6 +46,8 @@ from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
 from segunc.options import MonitorOptions, PathLike, recorded_command, takes
 
 MIN_FRAMES = 20  # without a reference; the first of fewer frames have no past to compare with
+MIN_REFERENCE = 2
+"""Calibration frames of a reference: one value has no spread."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,9 +82,16 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     2
     """
     threshold = read_threshold(Path(options.threshold))
-    past = reference_statistics(options.reference, threshold, options) if options.reference else {}
+    reference = None
+    past: Mapping[str, float] = {}
+    if options.reference is not None:
+        reference = read_reference(options.reference, threshold, options)
+        past = reference.values
     watched = _watch(threshold, options)
-    test = _test(watched.values, past, threshold.score, options)
+    if reference is not None and reference.is_thinned and not watched.has_times:
+        # It is said before a refusal, too, which has no notes.
+        warnings.warn(reference.note_on_times(options.apart), NoteWarning, stacklevel=2)
+    test = _test(watched.values, reference, threshold.score, options)
     power: dict[str, Any] | None = None
     if test.measured and not test.fired:
         power = _power(watched.values, past, test.alarm)
@@ -134,7 +144,7 @@ def _summary(
     if alarms:
         return f"ALARM: {'; '.join(alarms)}"
     if power is None:
-        return f"nothing was measured: {_too_few_words(len(test.path), test)}"
+        return f"nothing was measured: {test.too_few}"
     return f"no change found in {watched.count}; {power['line']}"
 
 
@@ -155,13 +165,26 @@ class _Test:
     fired: str | None  # the frame at which it did
     needed: int  # frames below which no frames could raise an alarm
     reachable: float  # log10 that the most extreme frames would reach
+    too_few_past: str  # why the calibration frames are too few to compare with; empty if not
+    hint_on_past: str  # what to do then
     against: str  # which frames they are compared with, in words
     compared: str  # what is compared with what, in words
 
     @property
     def measured(self) -> bool:
-        """Whether there are enough frames to raise an alarm."""
-        return len(self.path) >= self.needed
+        """Whether there are enough frames to raise an alarm, and to compare them with; an alarm
+        is one whatever their number."""
+        return self.fired is not None or not self.too_few
+
+    @property
+    def too_few(self) -> str:
+        """Why the test could show nothing, in words; empty if it could."""
+        if self.too_few_past:
+            return self.too_few_past
+        if len(self.path) >= self.needed:
+            return ""
+        frames = "1 frame is" if len(self.path) == 1 else f"{len(self.path)} frames are"
+        return f"{frames} too few to raise an alarm, and at least {self.needed} are needed"
 
     @property
     def line(self) -> str:
@@ -170,23 +193,23 @@ class _Test:
 
 
 def _test(
-    values: Mapping[str, float], past: Mapping[str, float], score: str, options: MonitorOptions
+    values: Mapping[str, float], reference: Reference | None, score: str, options: MonitorOptions
 ) -> _Test:
     """Compare the statistics of frames with those of the calibration and with each other.
 
     Args:
         values: frame -> statistic.
-        past: the same of the calibration; empty for none.
+        reference: frames of the calibration; None for none.
         score: of the statistic.
         options: the level of the test, and which statistic it is.
     """
     alarm = -math.log10(options.level)
+    past = {} if reference is None else reference.values
     # The first random numbers are the same when frames are added, and so is what was said of the
     # first frames.
     uniforms = np.random.default_rng(0).random(len(values))
     statistics = np.array([*values.values()])
-    reference = np.array([*past.values()])
-    path = log_martingale(statistics, reference, uniforms)
+    path = log_martingale(statistics, np.array([*past.values()]), uniforms)
     fired = None
     if path.max() >= alarm:
         fired = [*values][int(np.argmax(path >= alarm))]
@@ -194,13 +217,15 @@ def _test(
     needed = int(np.argmax(largest >= alarm)) + 1
     if not past:
         needed = max(needed, MIN_FRAMES)
-    against = f"{len(past)} calibration frames" if past else "the frames before"
+    against = counted(len(past), "calibration frame") if past else "the frames before"
     return _Test(
         path=path,
         alarm=alarm,
         fired=fired,
         needed=needed,
         reachable=float(largest[min(len(values), len(largest)) - 1]),
+        too_few_past="" if reference is None else reference.too_few,
+        hint_on_past="" if reference is None else reference.hint,
         against="those of the calibration" if past else "those before them",
         compared=f"{options.statistic} of {score}, against {against}",
     )
@@ -243,19 +268,16 @@ def _state(
 
 
 def _too_few(test: _Test, line: str, options: MonitorOptions) -> InputError:
-    """Return the error for frames that could not have raised an alarm, whatever they show."""
+    """Return the error for frames that could not have raised an alarm, whatever they show, or that
+    have too few to be compared with."""
     recorded = "" if options.out is None else f"; {options.out} says that nothing was measured"
+    if test.too_few_past:
+        return InputError(f"{test.too_few}: {line}{recorded}", hint=test.hint_on_past)
     return InputError(
-        f"{_too_few_words(len(test.path), test)}: {line}; the most extreme frames would reach "
+        f"{test.too_few}: {line}; the most extreme frames would reach "
         f"10^{test.reachable:.2f}{recorded}",
         hint="predict a longer drive, or more of them",
     )
-
-
-def _too_few_words(number: int, test: _Test) -> str:
-    """Return that some frames could not have raised an alarm, and how many could."""
-    frames = "1 frame is" if number == 1 else f"{number} frames are"
-    return f"{frames} too few to raise an alarm, and at least {test.needed} are needed"
 
 
 def _write(state: dict[str, Any], test: _Test, options: MonitorOptions) -> tuple[Path, ...]:
@@ -289,16 +311,21 @@ def _power(values: Mapping[str, float], past: Mapping[str, float], alarm: float)
     since = "the first frame" if past else "the middle"
     if shift is None:
         line = (
-            f"they are too few to show even a shift of {SHIFTS[-1]:g} standard deviations "
-            f"({SHIFTS[-1] * spread:.3g}) since {since}"
+            f"they are too few to show even a shift of {SHIFTS[-1]:g} standard deviations"
+            f"{_in_units(SHIFTS[-1], spread)} since {since}"
         )
     else:
         deviations = "1 standard deviation" if shift == 1 else f"{shift:g} standard deviations"
         line = (
-            f"they show only shifts of at least {deviations} ({shift * spread:.3g}) since {since}, "
-            f"with a probability of {100 * POWER:g} % if statistics are normal"
+            f"they show only shifts of at least {deviations}{_in_units(shift, spread)} "
+            f"since {since}, with a probability of {100 * POWER:g} % if statistics are normal"
         )
     return {"shift": shift, "spread": spread, "probability": POWER, "line": line}
+
+
+def _in_units(shift: float, spread: float) -> str:
+    """Return a shift in units of the score, in brackets; empty if all frames have one value."""
+    return f" ({shift * spread:.3g})" if spread else ""
 
 
 def _risk(
@@ -351,6 +378,7 @@ class _Watched:
     total: int  # frames of the folder
     passed_over: int  # those of the calibration
     same_bytes: int  # those that have the bytes of a calibration frame, and are watched
+    has_times: bool  # whether the times of all frames of the folder are known
     notes: list[str]  # what a user should know
 
     @property
@@ -358,7 +386,9 @@ class _Watched:
         """Say how many frames are compared, of how many."""
         others = self.total - self.passed_over
         compared = len(self.values)
-        return f"{compared} frames" if compared == others else f"{compared} of {others} frames"
+        if compared == others:
+            return counted(compared, "frame")
+        return f"{compared} of {counted(others, 'frame')}"
 
 
 def _open(
@@ -371,10 +401,43 @@ def _open(
     return reader, [(name, reader.identity(name, threshold.score)) for name in reader.frames]
 
 
-def reference_statistics(
+@dataclass(frozen=True)
+class Reference:
+    """The frames of the calibration that new frames are compared with."""
+
+    values: dict[str, float]  # frame -> statistic, of the first frame of each unit
+    total: int  # calibration frames of the folder
+    is_thinned: bool  # whether frames are left out because they are less than ``apart`` apart
+
+    @property
+    def too_few(self) -> str:
+        """Why nothing can be compared with them, in words; empty if it can."""
+        if len(self.values) >= MIN_REFERENCE:
+            return ""
+        frames = f"{len(self.values)} calibration frame is"
+        if self.total > len(self.values):
+            frames = f"{len(self.values)} of {self.total} calibration frames is left, which is"
+        return f"{frames} too few to compare with, and at least {MIN_REFERENCE} are needed"
+
+    @property
+    def hint(self) -> str:
+        """What to do if they are too few."""
+        more = "give maps of more calibration frames as --reference"
+        return f"{more}, or a smaller --apart" if self.is_thinned else more
+
+    def note_on_times(self, apart: float) -> str:
+        """Return the note on frames without times, which are not thinned as these are."""
+        left = "is" if len(self.values) == 1 else "are"
+        return (
+            f"the reference has times, these frames have none: {len(self.values)} of {self.total} "
+            f"reference frames {left} left at --apart {apart:g}; give --fps, or a smaller --apart"
+        )
+
+
+def read_reference(
     folder: PathLike, threshold: GuaranteedThreshold, options: MonitorOptions
-) -> dict[str, float]:
-    """Return the statistic of the calibration's frames in a maps folder, one for each unit."""
+) -> Reference:
+    """Return the frames of the calibration in a maps folder, one for each unit."""
     reader, frames = _open(folder, threshold, options)
     matched = calibration_frames(threshold.frames, frames)
     names = [name for name in reader.frames if name in matched]
@@ -383,7 +446,10 @@ def reference_statistics(
             f"{reader.place} holds 0 units of the calibration, and at least 1 is needed",
             hint="give the maps that segunc threshold read",
         )
-    return _statistics(reader, names, threshold, options)
+    values = _statistics(reader, names, threshold, options)
+    # Of frames that are units without times, each is compared.
+    is_thinned = threshold.unit == "frame" and len(values) < len(names)
+    return Reference(values=values, total=len(names), is_thinned=is_thinned)
 
 
 def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
@@ -424,6 +490,7 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
         total=len(frames),
         passed_over=passed_over,
         same_bytes=same_bytes,
+        has_times=None not in _times(reader, options).values(),
         notes=notes,
     )
 
@@ -484,9 +551,14 @@ def _units(
     reader: MapsReader, threshold: GuaranteedThreshold, options: MonitorOptions
 ) -> Callable[[str], str]:
     """Return the function from a frame's name to its unit."""
-    seconds = frame_times(reader.frames, reader.records, reader.manifest, options.fps)
-    times = dict(zip(reader.frames, seconds, strict=True))
+    times = _times(reader, options)
     unit = threshold.unit
     if unit == "frame" and options.apart and None not in times.values():
         unit = f"{options.apart:f}s"
     return resampled_units(unit, times.get, "the unit of the threshold", of_file=True)
+
+
+def _times(reader: MapsReader, options: MonitorOptions) -> dict[str, float | None]:
+    """Return the seconds of each frame in its video; None where they are not known."""
+    seconds = frame_times(reader.frames, reader.records, reader.manifest, options.fps)
+    return dict(zip(reader.frames, seconds, strict=True))

@@ -14,8 +14,9 @@ from segunc.affine.posterior import Deterministic
 from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.results import VerbResult
 from segunc.core.urls import is_url, shown_url
+from segunc.maps.shards import parse_shard
 from segunc.networks.description import COLOUR
-from segunc.options import PredictOptions, is_source, takes
+from segunc.options import PathLike, PredictOptions, is_source, takes
 from segunc.verbs.execution import InputResult, open_job, predict_input
 from segunc.verbs.ray_workers import RayWorkers, connected
 
@@ -118,12 +119,28 @@ def _notes_on_noise(options: PredictOptions, model: Model) -> list[str]:
 
     is_plain = model.posterior.method == Deterministic.method
     is_chosen = options.draws != PredictOptions.draws or options.scores
-    if not is_plain or is_chosen:
+    # Of several shards the first one says it.
+    is_later_shard = options.shard is not None and parse_shard(options.shard).number > 1
+    if not is_plain or is_chosen or is_later_shard:
         return []
     note = "the model has no noise: each frame is run once, and there are no maps of epistemic"
     if takes_noise(model.network):
-        note += f"; segunc finetune {FROZEN} adds noise without training"
+        # A network by its source, too, is a base network.
+        base = shlex.quote(str(options.model))
+        command = f"segunc finetune --base {base} {FROZEN} --out {_model_with_noise(options.model)}"
+        note += f"; {command} adds noise without training"
     return [note]
+
+
+def _model_with_noise(model: PathLike) -> str:
+    """Return the folder that a command proposes for a model with noise, quoted; it is free beside
+    a model folder."""
+    if is_source(model):
+        return "runs/abnn"
+    base = Path(model)
+    if not base.name:  # the working folder
+        base = base.resolve()
+    return shlex.quote(str(base.with_name(f"{base.name}-abnn")))
 
 
 def _hint(options: PredictOptions, channels: int) -> str:

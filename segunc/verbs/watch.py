@@ -62,8 +62,10 @@ from segunc.verbs.watch_log import (
     EarlierWatch,
     KeptFrames,
     moment,
+    note_on_running,
     pictures_of,
     read_earlier,
+    running_settings,
 )
 from segunc.verbs.watch_monitor import WatchMonitor
 
@@ -435,15 +437,16 @@ class _Watch:
         described = []
         for score, threshold in self._flag.items():
             described.append(_threshold_record(score, threshold, files.get(score)))
-        hidden = {}
+        hidden: dict[str, str] = {}
         for name, value in options.stream_options.items():
             hidden[name] = "***" if _SECRET.search(name) else value
+        options = replace(options, stream_options=hidden)
         return {
             "kind": "start" if self._earlier is None else "restart",
             "by": WRITTEN_BY,
             "version": VERSION,
             "segunc": tool_version(),
-            "command": recorded_command("watch", replace(options, stream_options=hidden)),
+            "command": recorded_command("watch", options),
             "input": self._source.shown,
             "source": self._source.kind,
             "device": describe_device(resolve_device(options.device)),
@@ -451,6 +454,7 @@ class _Watch:
             "thresholds": described,
             "monitor": [monitor.settings for monitor in self._monitors],
             "run": self._run,
+            "running": running_settings(options),
             "process": os.getpid(),
         }
 
@@ -514,7 +518,11 @@ class _Watch:
                 return
 
     def _first_notes(self) -> Iterator[str]:
-        """Yield what a user should know of the frames that come."""
+        """Yield what a user should know of the run and of the frames that come."""
+        if self._earlier is not None:
+            changed = note_on_running(self._earlier.first, self._first)
+            if changed:
+                yield changed
         if self._earlier is not None and self._source.kind == "video":
             yield "the video is read again from its first frame; numbers of frames go on"
         awaited = self._source.awaited()

@@ -31,6 +31,25 @@ VERSION = 1
 SETTINGS = ("input", "thresholds", "monitor", "run")
 """Parts of the first line that must be the same for a watch to go on."""
 
+RUNNING = (
+    "every_frame",
+    "max_latency",
+    "queue",
+    "pace",
+    "stream_format",
+    "stream_options",
+    "stall",
+    "reconnect",
+    "size_change",
+    "status",
+    "frame_lines",
+    "keep",
+    "keep_limit",
+    "duration",
+)
+"""Options that change which frames come, what is written and when a watch ends, but not what an
+alarm means: they may change when a watch goes on."""
+
 _FOLLOWING = ("input", "maps", "flag", "flag_preparation", "component_thresholds")
 """Settings of a run that follow from its input and its thresholds."""
 _HASHED = {"base_sha256": "--model", "posterior_sha256": "--model", "mask_sha256": "--mask"}
@@ -89,6 +108,45 @@ def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     if different and not changes:
         changes.append(difference_words(*different[0]))
     return changes
+
+
+def running_settings(options: WatchOptions) -> dict[str, Any]:
+    """Return the options of running, as the first line records them."""
+    settings = {}
+    for name in RUNNING:
+        value = getattr(options, name)
+        settings[name] = dict(value) if isinstance(value, Mapping) else value
+    return settings
+
+
+def note_on_running(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the note on options of running that have changed; empty where none has, or where an
+    earlier version wrote the first line, which does not record them.
+
+    Args:
+        before: the first line of the earlier watch.
+        now: the first line of this one.
+    """
+    earlier = before.get("running", {})
+    changes = []
+    for name, present in now["running"].items():
+        if earlier.get(name, present) != present:
+            flag = f"--{name.replace('_', '-')}"
+            changes.append(
+                f"{flag} was {_value_words(earlier[name])} and is {_value_words(present)} now"
+            )
+    return "; ".join(changes)
+
+
+def _value_words(value: Any) -> str:
+    """Return a value of an option in a sentence."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        value = ",".join(f"{key}={text}" for key, text in value.items())
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if value else "none"
 
 
 def _monitor_changes(

@@ -9,6 +9,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import json_sha256
+from segunc.core.periods import whole_periods
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import block_seconds
 from segunc.decisions.sequential import RunningMartingale
@@ -16,7 +17,7 @@ from segunc.maps.encoding import Array
 from segunc.maps.regions import Mask, map_statistics
 from segunc.options import MonitorOptions, WatchOptions
 from segunc.scores import SCORES
-from segunc.verbs.monitor import reference_statistics
+from segunc.verbs.monitor import read_reference
 
 MAX_UNITS = 100_000
 """Frames after which the test begins again: 11 days at one frame in 10 seconds. It keeps the
@@ -73,8 +74,10 @@ class WatchMonitor:
                 level=options.level,
                 apart=options.apart,
             )
-            past = reference_statistics(options.reference, guarantee, settings)
-            self._past = [*past.values()]
+            reference = read_reference(options.reference, guarantee, settings)
+            if reference.too_few:
+                raise InputError(reference.too_few, hint=reference.hint)
+            self._past = [*reference.values.values()]
         self._test = RunningMartingale(self._past)
 
     @property
@@ -152,7 +155,7 @@ class WatchMonitor:
 
     def _block_of(self, time: float) -> int:
         """Return the number of the unit of a time."""
-        return int(time // self._seconds) if self._seconds else -1
+        return whole_periods(time, self._seconds) if self._seconds else -1
 
     def _add(self, number: int, value: float) -> None:
         """Test the statistic of a frame."""

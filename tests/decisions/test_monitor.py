@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from itertools import product
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pytest
 
 from segunc import monitor
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import write_json
 from segunc.decisions.guarantee import (
     GuaranteedThreshold,
@@ -42,6 +43,7 @@ from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
 from segunc.maps.verdicts import JudgedRegion, Verdict
+from segunc.verbs.monitor import _power
 from tests.maps.foreign import write_map
 from tests.verbs.processes import segunc
 
@@ -284,6 +286,50 @@ def test_neighbours_of_a_video_are_thinned(calibrated: Calibrated) -> None:
     blocks = monitor(**calibrated(0.0, apart=2.5, unit="10s"))
     assert (blocks.state["frames"], blocks.state["reference"]["frames"]) == (20, 60)
     assert "20 of 80 frames" in blocks.line
+
+
+def test_frames_that_lie_just_as_far_apart_as_asked_are_kept(calibrated: Calibrated) -> None:
+    found = monitor(**calibrated(0.0, apart=0.8), apart=0.8)
+    assert found.state["frames"] == 80
+
+
+def test_a_reference_with_times_beside_frames_without_is_told(
+    calibrated: Calibrated, tmp_path: Path
+) -> None:
+    options = calibrated(0.0)
+    write_maps(tmp_path / "images", np.linspace(0.1, 0.4, 80), None)
+    options["maps"] = tmp_path / "images"
+    note = "the reference has times, these frames have none: 6 of 60 reference frames are left"
+    with pytest.warns(NoteWarning, match=f"{note} at --apart 100; give --fps, or a smaller"):
+        monitor(**options, apart=100)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        monitor(**options, apart=10)  # which thins nothing
+    assert not [warning for warning in caught if "the reference has times" in str(warning.message)]
+
+
+def test_nothing_is_measured_against_one_calibration_frame(calibrated: Calibrated) -> None:
+    options = calibrated(0.0)
+    write_maps(options["maps"], np.random.default_rng(5).uniform(0.1, 0.4, 80), None)
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    refused = segunc("monitor", *words, "--apart", 1000)
+    state = json.loads(options["out"].read_text())
+    assert refused.code == 2
+    assert "1 of 60 reference frames is left at --apart 1000" in refused.stdout
+    reason = "1 of 60 calibration frames is left, which is too few to compare with, and at least 2"
+    assert reason in refused.stderr
+    assert "against 1 calibration frame;" in refused.stderr
+    assert "or a smaller --apart" in refused.stderr
+    assert "standard deviations" not in refused.stdout + refused.stderr
+    assert state["measured"] is False
+    assert state["summary"].startswith(f"nothing was measured: {reason}")
+
+
+def test_frames_of_one_value_have_no_shift_in_units_of_the_score() -> None:
+    past = {str(number): 0.25 for number in range(20)}
+    for alarm in (2.0, 90.0):
+        line = _power(past, past, alarm)["line"]
+        assert re.search("standard deviations? since the first frame", line)
 
 
 def test_images_get_their_times_by_a_rate(calibrated: Calibrated, tmp_path: Path) -> None:

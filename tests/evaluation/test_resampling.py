@@ -236,6 +236,12 @@ def test_units_by_time():
     assert [*map(resampled_units("10s", times.get), times)] == ["drive/0", "drive/0", "drive/1"]
 
 
+def test_frames_a_period_apart_are_units_of_their_own():
+    times = {f"drive/{number}": number * 0.8 for number in range(12)}
+    units = [*map(resampled_units("0.8s", times.get), times)]
+    assert units == [f"drive/{number}" for number in range(12)]
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [

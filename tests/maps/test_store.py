@@ -646,6 +646,13 @@ def test_peaks_are_those_of_the_plain_comparison_of_all_with_all(
     assert separated_peaks(moments, apart, count) == plain_peaks(moments, apart)[:count]
 
 
+def test_peaks_that_lie_just_as_far_apart_as_asked_are_kept() -> None:
+    moments = [Moment(Path("day"), f"v/{number}", number * 0.8, 0.5) for number in range(12)]
+    assert separated_peaks(moments, 0.8, 20) == moments
+    nearer = [Moment(Path("day"), f"v/{number}", number * 0.79, 0.5) for number in range(12)]
+    assert len(separated_peaks(nearer, 0.8, 20)) == 6
+
+
 @pytest.fixture
 def drives(tmp_path: Path) -> list[Path]:
     """Maps of two videos, two shards each."""

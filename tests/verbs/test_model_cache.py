@@ -224,7 +224,10 @@ def test_what_the_source_does_not_say_is_one_command(place: Place) -> None:
     with pytest.raises(InputError, match="does not give its class names, mean of") as error:
         segunc.load(source, trust=True)
     options = "--classes NAME|CSV --mean R,G,B --std R,G,B"
-    assert error.value.hint == f"segunc import {source} {options} --out MODEL"
+    command = f"segunc import {source} {options} --out MODEL"
+    more = "; add --weights FILE if the function does not load its weights, and "
+    more += "--arguments NAME=VALUE if it needs any"
+    assert error.value.hint == command + more
     assert place.entries() == []
 
 
@@ -261,14 +264,20 @@ def test_import_names_no_command_where_no_layer_can_take_noise(
 
 def test_a_prediction_notes_that_a_network_without_noise_runs_once(place: Place) -> None:
     segunc.import_network(source=place.source, out="mine", trust=True)
-    ways: dict[str, Any] = {"usual": {}, "one draw": {"draws": 1}, "score": {"scores": ["entropy"]}}
+    ways: dict[str, Any] = {
+        "usual": {},
+        "one draw": {"draws": 1},
+        "score": {"scores": ["entropy"]},
+        "later shard": {"shard": "2/2"},
+    }
     notes = {}
     for name, wishes in ways.items():
         result = segunc.predict("mine", place.image, out=name, device="cpu", **wishes)
         notes[name] = [note for note in result.notes if "has no noise" in note]
     assert len(notes["usual"]) == 1
-    assert "segunc finetune --abnn.statistics frozen" in notes["usual"][0]
-    assert notes["one draw"] == notes["score"] == []
+    command = "segunc finetune --base mine --abnn.statistics frozen --out mine-abnn adds noise"
+    assert command in notes["usual"][0]
+    assert notes["one draw"] == notes["score"] == notes["later shard"] == []
 
 
 def test_a_prediction_advises_no_noise_for_a_network_that_can_take_none(place: Place) -> None:

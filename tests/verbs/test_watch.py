@@ -32,9 +32,9 @@ from segunc.frames.source import Frame
 from segunc.frames.streams import Arrival, LiveSource
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
-from segunc.options import WatchOptions
+from segunc.options import SamplingOptions, WatchOptions
 from segunc.verbs import watch as watch_module
-from segunc.verbs.watch_log import read_earlier
+from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
 from tests.support.streams import (
     RtspServer,
@@ -736,6 +736,28 @@ def test_a_restarted_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
     refusal = refuse(*words_of(scene, scene.clip, "--out", out, "--seed", 7, "--size 64x128"))
     assert "was written with --seed 0 (now 7), no --size (now 64x128). Hint: " in refusal
     assert (out / "alarms.jsonl").read_bytes() == before
+
+
+def test_options_of_running_that_have_changed_are_told_when_a_watch_goes_on(
+    given: Any, scene: Scene, tmp_path: Path
+) -> None:
+    for settings in ({"keep": "alarms", "stall": 5.0, "frame_lines": True}, {}, {}):
+        with given(Given(1), out=tmp_path / "out", **settings) as watched:
+            list(watched)
+    lines = lines_of(tmp_path / "out")
+    notes = [note["text"] for note in of_kind(lines, "note") if " was " in note["text"]]
+    assert notes == [
+        "--stall was 5 and is 10 now; --frame-lines was on and is off now; "
+        "--keep was alarms and is none now"
+    ]
+
+
+def test_every_option_of_a_watch_is_recorded() -> None:
+    """An option whose change is neither refused nor told would be silent."""
+    same = {"model", "input", "flag", "mask", "reference", "statistic", "level", "apart"}
+    same |= {"no_monitor", *SamplingOptions.__dataclass_fields__}
+    others = {"out", "trust"}
+    assert {*WatchOptions.__dataclass_fields__} == same | others | {*RUNNING}
 
 
 def test_a_watch_with_another_monitor_names_each_option_that_changed(

@@ -125,12 +125,12 @@
 
   const folders = frames.map(({ name }) => name.slice(0, name.lastIndexOf("/") + 1));
 
-  /* Whether two frames are of one moment: by their times. */
+  /* Whether two frames are of one moment: by their times. Differences of times fall short of a
+     whole period where times are not exact in binary, as in whole_periods of core/periods.py. */
   function near(one, other) {
     const [a, b] = [frames[one].time, frames[other].time];
-    return (
-      a !== null && b !== null && folders[one] === folders[other] && Math.abs(a - b) < page.apart
-    );
+    const apart = page.apart - Math.min(0.001, page.apart / 100);
+    return a !== null && b !== null && folders[one] === folders[other] && Math.abs(a - b) < apart;
   }
 
   /* The first of each moment in an order, and how many frames of it follow; those of the frame
