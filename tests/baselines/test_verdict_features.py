@@ -355,7 +355,7 @@ def test_an_evaluation_of_maps_names_the_frames_of_verdicts(
         "threshold --score knn --control flagged-pixels --level 0.9",
         *(*words, "--out", tmp_path / "threshold.json"),
     )
-    assert LEARNT_ON_A in made.stdout
+    assert LEARNT_ON_A.removeprefix("note: ") in made.stdout
     assert "by verdicts" in json.loads((tmp_path / "threshold.json").read_text())["chosen"]
 
 
