@@ -85,7 +85,8 @@ class FeatureBank(Attachment):
     base_sha256: str
     tensors_sha256: str  # of TENSORS: the features and the second encoder's weights
     resolution: Resolution = "network"
-    # Of each round of verdicts: hashes of its files, and how many regions, frames and features.
+    # Of each round of verdicts: hashes of its files, how many regions, frames and features, and the
+    # hashes of the images that changed the bank, by frame.
     verdicts: tuple[Mapping[str, Any], ...] = ()
     by_place: bool = False  # whether distances are relative to what is usual at their place
     smoothing: float = 0.0  # standard deviation of the Gaussian filter, in pixels
@@ -678,6 +679,7 @@ def _fit_verdicts(run: FitRun[FeatureDensity]) -> Model:
     lines = growth.sentences(judged)
     for line in lines:
         run.say(line)
+    run.say(f"note: {growth.note_on_tests(judged)}")
     if settings.compared:
         attachments = {**model.attachments, "features": grown}
         with_sum_of_before = replace(model, attachments=attachments, _samplers={}, _warned=set())

@@ -23,11 +23,13 @@ from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.core.device import full_float32
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
+from segunc.core.places import without_place
 from segunc.data.frame_names import composed
 from segunc.data.images import AnyImage
 from segunc.data.labels import IGNORE
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_images, open_maps
+from segunc.maps.learned_frames import named
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import (
     JudgedRegion,
@@ -93,6 +95,11 @@ class JudgedRun:
         """What the maps record of their run."""
         record: Mapping[str, Any] = (self.reader.manifest or {}).get("run", {})
         return record
+
+    @property
+    def images(self) -> str:
+        """The folder or the video of the frames, without the place on this machine."""
+        return without_place(str(self.settings.get("input") or ""))
 
     def flagged_by(self) -> tuple[str, float] | None:
         """Return the score and the threshold that flagged most of the false alarms; None where all
@@ -341,6 +348,7 @@ class Growth:
     added: int  # features
     removed: int  # features
     to_find: tuple[RegionToFind, ...]
+    learned: tuple[str, ...]  # frames whose features entered or were removed
 
     def tensors(self) -> dict[str, Tensor]:
         """Return ``N.bank`` and ``N.origins`` of each map N."""
@@ -360,7 +368,18 @@ class Growth:
             "frames": len(judged.frames),
             "added": self.added,
             "removed": self.removed,
+            "images": judged.images,
+            "learned": {name: judged.reader.records[name].get("stamp") for name in self.learned},
         }
+
+    def note_on_tests(self, judged: JudgedRun) -> str:
+        """Return that the frames of the verdicts test the model no more."""
+        of_images = f" of {judged.images}" if judged.images else ""
+        return (
+            f"numbers on the {_counted(len(self.learned), 'frame')}{of_images} that changed the "
+            f"bank ({named(self.learned)}) are too good from now on: test this model on other "
+            "frames"
+        )
 
     def sentences(self, judged: JudgedRun) -> list[str]:
         """Return what a reviewer should know of the new bank."""
@@ -446,6 +465,7 @@ class BankGrowth:
         self.size = size
         self.frames = list(before.frames)
         self.removed = 0
+        self.learned: list[str] = []
         self.maps = []
         # For each region that should be found: its frame, and its features in each map.
         self._to_find: list[tuple[str, list[Tensor]]] = []
@@ -481,12 +501,18 @@ class BankGrowth:
         number = self.frames.index(frame.name) if frame.name in self.frames else -1
         false_pixels = pixels_of(frame.false_alarms, shape)
         pixels_to_find = pixels_of(frame.to_find, shape)
+        changed = 0
         for grown, seen in zip(self.maps, maps, strict=True):
             stay_out = _with_neighbours(seen.places_with(pixels_to_find))
             if known:
-                self.removed += grown.remove(number, seen, stay_out, shape)
+                removed = grown.remove(number, seen, stay_out, shape)
+                self.removed += removed
+                changed += removed
             enter = (seen.places_with(false_pixels) & ~stay_out).flatten()
             grown.add(seen.features[enter], number, seen.centres(shape)[enter])
+            changed += int(enter.sum())
+        if changed:
+            self.learned.append(frame.name)
 
     def _seen(self, image: AnyImage) -> list[SeenMap]:
         """Return the feature maps of an image ``[H, W, K]``."""
@@ -519,6 +545,7 @@ class BankGrowth:
             added=added,
             removed=self.removed,
             to_find=tuple(self._regions_to_find()),
+            learned=tuple(self.learned),
         )
 
     def _regions_to_find(self) -> Iterator[RegionToFind]:

@@ -395,6 +395,8 @@ class Evaluator(Gatherer):
         self._name_sum = 0  # of the counted frames, see _add_image
         self._image_sum: int | None = 0  # None where the image of some frame is not known
         self._stamps: set[str] = set()
+        self.images: dict[str, str | None] = {}
+        """Hash of the image of each counted frame, None where it is not known."""
         self.copies = 0
         """Counted frames whose image is that of an earlier one."""
         self.left_out: list[dict[str, str]] = []
@@ -495,6 +497,7 @@ class Evaluator(Gatherer):
         name = frame.rpartition("/")[2].encode()
         self._name_sum += _sum_of(name)
         stamp = self.stamp_of(frame)
+        self.images[frame] = stamp
         if stamp is not None:
             self.copies += stamp in self._stamps
             self._stamps.add(stamp)

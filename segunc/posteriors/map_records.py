@@ -16,6 +16,7 @@ from segunc.data.datasets import DATA_OF_PROGRAM, is_data_set
 from segunc.data.images import AnyImage
 from segunc.data.training_frames import SELECTION, frames_record, is_selected_on_train
 from segunc.maps.encoding import encode_score
+from segunc.maps.learned_frames import learned_record
 from segunc.maps.regions import strongest_regions
 from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -95,6 +96,9 @@ def model_record(
     }
     if features:
         record["feature_encoder"] = features.encoder
+    rounds = getattr(features, "verdicts", ())
+    if rounds:
+        record["verdicts"] = learned_record(rounds)
     chosen_on = _chosen_on(description.provenance, attachments)
     if chosen_on:
         record["chosen_on"] = chosen_on

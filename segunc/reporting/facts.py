@@ -21,6 +21,7 @@ from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import has_other_images, images_words, settings_words
 from segunc.evaluation.resampling import EvaluationResult
+from segunc.maps.learned_frames import round_words
 from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import KINDS
@@ -150,6 +151,8 @@ def _sources_of_fitted(inputs: Inputs, recorded: Row) -> list[str]:
         made: Row = getattr(attachment, "fitted_on", {})
         if made.get("dataset"):
             sources[_trained_words(made, recorded)] = None
+        for entry in getattr(attachment, "verdicts", ()):
+            sources[round_words(entry)] = None
     return list(sources)
 
 
@@ -340,9 +343,11 @@ def _model(inputs: Inputs) -> Facts:
 def _fitted_words(name: str, attachment: Any, recorded: Row) -> str:
     """Return what was fitted on a model, with its data as far as they are recorded."""
     made: Row = getattr(attachment, "fitted_on", {})
-    if not made.get("dataset"):
-        return name
-    return f"{name} (on {_trained_words(made, recorded, made.get('split'))})"
+    sources: list[str] = []
+    if made.get("dataset"):
+        sources.append(_trained_words(made, recorded, made.get("split")))
+    sources += [round_words(entry) for entry in getattr(attachment, "verdicts", ())]
+    return f"{name} (on {'; and '.join(sources)})" if sources else name
 
 
 @dataclass
@@ -527,8 +532,9 @@ def _data_of(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
     data = _data_words(record, is_judged="verdicts" in run.content)
     images = images_words(record)
     named = f"{_file_of(run)}, {images}" if images else _file_of(run)
-    labelled = _frames_words(counts.get("labelled_frames", 0), role, calibrated)
-    with_anomalies = _frames_words(counts.get("anomaly_frames", 0), role, calibrated)
+    learned = record.get("learned_frames", 0)
+    labelled = _frames_words(counts.get("labelled_frames", 0), role, calibrated, learned)
+    with_anomalies = _frames_words(counts.get("anomaly_frames", 0), role, calibrated, learned)
     return {
         "name": run.name,
         "file": _file_of(run),
@@ -537,6 +543,7 @@ def _data_of(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
         "label_values": _label_values(record),
         "role": role,
         "calibrated": calibrated,
+        "learned": learned,
         "labelled": f"{data}, {labelled} ({named})",
         "with_anomalies": f"{data}, {with_anomalies} ({named})",
     }
@@ -585,10 +592,14 @@ def _data_words(record: Row, is_judged: bool) -> str:
     return words
 
 
-def _frames_words(number: int, role: str, calibrated: int) -> str:
+def _frames_words(number: int, role: str, calibrated: int, learned: int = 0) -> str:
     kind = "" if role == TEST else f"{role} "
     words = f"{number:,} {kind}frame{'' if number == 1 else 's'}"
-    return f"{words} ({calibrated:,} of them of a calibration)" if calibrated else words
+    if calibrated:
+        words += f" ({calibrated:,} of them of a calibration)"
+    if learned:
+        words += f" (verdicts on {learned:,} of the frames changed the bank)"
+    return words
 
 
 def _calibration_frames(inputs: Inputs, run: EvaluationResult) -> int:

@@ -44,6 +44,7 @@ from segunc.evaluation.resampling import (
 from segunc.evaluation.tables import exceeded, promised, unproven
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
+from segunc.maps.learned_frames import learned_among, learned_words
 from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.verdicts import (
     Verdict,
@@ -591,8 +592,13 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
     if labels.anomaly_labels is not None:
         run["mask_values"] = str(labels.anomaly_encoding)
     result["run"] = run
-    model = (_manifest_of(options) or {}).get("model") or {}
-    notes = [*_note_on_copies(evaluator), *_notes_on_choices(model, data)]
+    manifest = _manifest_of(options) or {}
+    model = manifest.get("model") or {}
+    notes = [
+        *_note_on_copies(evaluator),
+        *_notes_on_choices(model, data),
+        *_notes_on_learned(model, run, evaluator, images_of_run(manifest)),
+    ]
     return _Measured(result, evaluator, notes)
 
 
@@ -714,6 +720,7 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
         *_note_on_splits(model, data),
         *_note_on_copies(evaluator),
         *_notes_on_choices(record, data),
+        *_notes_on_learned(record, run, evaluator),
         *sampler.report.messages,
     ]
     return _Measured(result, evaluator, notes)
@@ -811,6 +818,33 @@ def _notes_on_choices(model: Mapping[str, Any], data: _Data) -> Iterator[str]:
     words = chosen_words(model, str(options.dataset), _split_of(options, data.entry))
     if words:
         yield f"{words}; on frames that nothing was chosen on, numbers may be worse"
+
+
+def images_of_run(manifest: Mapping[str, Any]) -> str:
+    """Return the folder or the video that maps are of, without the place on this machine."""
+    return without_place(str(manifest.get("run", {}).get("input") or ""))
+
+
+def _notes_on_learned(
+    model: Mapping[str, Any], run: dict[str, Any], evaluator: Evaluator, images: str = ""
+) -> Iterator[str]:
+    """Yield notes on frames on which verdicts changed the bank of features, and record how many
+    there are; nothing where the bank has no part in the scores.
+
+    Args:
+        model: what a manifest records of it.
+        run: what the result records; gets ``learned_frames``.
+        evaluator: of the frames.
+        images: see :func:`learned_among`.
+    """
+    if not run.get("features_sha256"):
+        return
+    rounds = model.get("verdicts") or []
+    among = learned_among(rounds, evaluator.images, images)
+    if among:
+        run["learned_frames"] = len(among)
+    for words in learned_words(rounds, among, len(evaluator.images)):
+        yield f"{words}; numbers on such frames are too good"
 
 
 def _split_of(options: TruthOptions, entry: DatasetEntry) -> str:

@@ -48,13 +48,20 @@ from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import Form, LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, open_maps
+from segunc.maps.learned_frames import learned_among, learned_words
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
 from segunc.metrics.objects import Objects
 from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
-from segunc.verbs.evaluate import chosen_words, images_words, label_sources, matching
+from segunc.verbs.evaluate import (
+    chosen_words,
+    images_of_run,
+    images_words,
+    label_sources,
+    matching,
+)
 
 DEFAULT_CONFIDENCE = 0.9
 DEFAULT_BLOCK = "10s"  # the unit of a video where the user names none
@@ -284,7 +291,7 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
         note_on_unit=note,
         preparation=preparation,
         notes=(*sources.notes, *_note_on_missing_maps(sources, names, options)),
-        chosen=_chosen_words(reader, sources),
+        chosen=_chosen_words(reader, sources, names),
     )
 
 
@@ -327,12 +334,18 @@ def _note_on_missing_maps(
     ]
 
 
-def _chosen_words(reader: MapsReader, sources: LabelSources) -> str:
-    """Return what the model of maps owes to the split that calibrates, and to images that may be
-    the same frames; empty where no record says so.
+def _chosen_words(reader: MapsReader, sources: LabelSources, names: Sequence[str]) -> str:
+    """Return what the model of maps owes to the split that calibrates, to images that may be the
+    same frames, and to verdicts on the frames (``names``); empty where no record says so.
     """
-    model = (reader.manifest or {}).get("model") or {}
+    manifest = reader.manifest or {}
+    model = manifest.get("model") or {}
     sentences = [chosen_words(model, sources.dataset, sources.split), images_words(model)]
+    if manifest.get("run", {}).get("features_sha256"):
+        rounds = model.get("verdicts") or []
+        stamps = {name: reader.records.get(name, {}).get("stamp") for name in names}
+        among = learned_among(rounds, stamps, images_of_run(manifest))
+        sentences += learned_words(rounds, among, len(names))
     words = "; ".join(sentence for sentence in sentences if sentence)
     return f"{words}; the promise needs frames that nothing was chosen on" if words else ""
 

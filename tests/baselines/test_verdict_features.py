@@ -24,6 +24,7 @@ from segunc.data.images import load_image
 from segunc.gallery.change_page import ChangedAlarm, Changes, write_change_page
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_maps
+from segunc.maps.learned_frames import learned_among, learned_words, round_words
 from segunc.maps.regions import strongest_regions
 from segunc.maps.verdicts import JudgedRegion
 from segunc.networks.description import NetworkDescription
@@ -307,6 +308,98 @@ def test_two_rounds_follow_each_other(drive: Drive, tmp_path: Path) -> None:
     rounds = load_model(tmp_path / "second").attachments["features"].verdicts
     assert [list(entry["files"]) for entry in rounds] == [["one.json"], ["two.json"]]
     assert knn(load_model(tmp_path / "second"), drive.images / "c.png").max() < THRESHOLD
+
+
+@pytest.fixture(scope="module")
+def learnt(drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose bank the verdict on the frame a changed."""
+    folder = tmp_path_factory.mktemp("learnt")
+    (region,) = drive.regions("a")
+    drive.learn(folder / "model", drive.write(folder / "v.json", ("a", "false-alarm", region)))
+    return folder / "model"
+
+
+def labelled(drive: Drive, root: Path) -> Path:
+    """Write anomaly labels of the drive, and its images under other names, as own data."""
+    mask = np.zeros((128, 256), np.uint8)
+    mask[ODD] = 255
+    write_images(root / "masks", dict.fromkeys("abc", mask))
+    write_images(root / "own" / "images", {})
+    write_images(root / "own" / "labels_masks", dict.fromkeys(["x_a", "x_b", "x_c"], mask))
+    for name in "abc":
+        shutil.copy(drive.images / f"{name}.png", root / "own" / "images" / f"x_{name}.png")
+    return root
+
+
+LEARNT_ON_A = "note: 1 of these 3 frames gave features to the bank by verdicts, or lost some (a);"
+
+
+def test_an_evaluation_of_maps_names_the_frames_of_verdicts(
+    drive: Drive, learnt: Path, tmp_path: Path
+) -> None:
+    masks = ("--dataset folder-255 --anomaly-labels", labelled(drive, tmp_path) / "masks")
+    predict(learnt, drive.images, tmp_path / "maps")
+    evaluate = "evaluate --replicates 0"
+    words = ("--maps", tmp_path / "maps", *masks)
+    done = succeed(evaluate, *words, "--out", tmp_path / "m.json")
+    assert LEARNT_ON_A in done.stdout
+    assert "--frames leaves them out; numbers on such frames are too good" in done.stdout
+    assert json.loads((tmp_path / "m.json").read_text())["run"]["learned_frames"] == 1
+    # Neither other frames nor maps of the bank before them have anything of it.
+    others = succeed(evaluate, *words, "--frames", "[bc]", "--out", tmp_path / "bc.json")
+    assert "by verdicts" not in others.stdout
+    assert "learned_frames" not in json.loads((tmp_path / "bc.json").read_text())["run"]
+    before = succeed(evaluate, "--maps", drive.maps, *masks, "--out", tmp_path / "before.json")
+    assert "by verdicts" not in before.stdout
+    made = succeed(
+        "threshold --score knn --control flagged-pixels --level 0.9",
+        *(*words, "--out", tmp_path / "threshold.json"),
+    )
+    assert LEARNT_ON_A.removeprefix("note: ") in made.stdout
+    assert "by verdicts" in json.loads((tmp_path / "threshold.json").read_text())["chosen"]
+
+
+def test_an_evaluation_of_a_model_knows_images_under_other_names(
+    drive: Drive, learnt: Path, tmp_path: Path
+) -> None:
+    root = labelled(drive, tmp_path) / "own"
+    done = succeed(
+        "evaluate --replicates 0 --device cpu --draws 1 --scores knn --dataset folder-255",
+        *("--model", learnt, "--root", root, "--out", tmp_path / "m.json"),
+    )
+    assert LEARNT_ON_A.replace("(a)", "(x_a)") in done.stdout
+
+
+def test_a_round_says_that_its_frames_test_no_more(drive: Drive, tmp_path: Path) -> None:
+    odd, _ = drive.regions("c")
+    verdicts = drive.write(
+        tmp_path / "v.json", ("c", "false-alarm", odd), ("a", "true-alarm", drive.regions("a")[0])
+    )
+    said: list[str] = []
+    settings = FeatureDensity(verdicts=str(verdicts), maps=str(drive.maps), compared=0)
+    model = settings.fit(load_model(drive.model), device="cpu", say=said.append)
+    note = (
+        "note: numbers on the 1 frame of images that changed the bank (c) are too good from now on:"
+        " test this model on other frames"
+    )
+    assert note in said
+    (entry,) = model.attachments["features"].verdicts
+    assert entry["images"] == "images"
+    assert entry["learned"] == {"c": open_maps(drive.maps).records["c"]["stamp"]}
+
+
+def test_frames_without_a_hash_are_known_by_name_and_images() -> None:
+    rounds = [{"images": "drive.mp4", "learned": {"frame_1": None, "frame_2": "2"}}]
+    frames = {"frame_1": None, "frame_2": None, "frame_3": None}
+    assert learned_among(rounds, frames, "drive.mp4") == ["frame_1", "frame_2"]
+    assert learned_among(rounds, frames, "other.mp4") == []
+    assert learned_among(rounds, {"frame_2": "3", "x": "2"}, "drive.mp4") == ["x"]
+
+
+def test_a_round_of_an_earlier_version_says_that_its_frames_are_not_recorded() -> None:
+    (words,) = learned_words([{}], [], 3)
+    assert "did not record on which frames" in words
+    assert round_words({"frames": 9}) == "verdicts on 9 frames"
 
 
 def refused(drive: Drive, out: Path, verdicts: Path, said: str, **settings: Any) -> str:

@@ -17,10 +17,13 @@ from segunc.reporting.facts import (
     VALIDATION,
     _commands,
     _domain,
+    _fitted_words,
+    _frames_words,
     _model_commands,
     _monitor,
     _other_labels,
     _role,
+    _sources_of_fitted,
     _tuned,
     shown_command,
 )
@@ -211,6 +214,25 @@ def test_the_role_of_frames_follows_from_what_chose_an_epoch_or_was_fitted(
     fitted = SimpleNamespace(fitted_on={"dataset": "tuned", "split": "held-out"})
     made_of: Any = SimpleNamespace(model=SimpleNamespace(attachments={"calibration": fitted}))
     assert _role(made_of, record, trained) == role
+
+
+def test_verdicts_and_their_frames_stand_with_what_was_fitted() -> None:
+    bank = SimpleNamespace(
+        fitted_on={"dataset": "own", "split": "train"},
+        verdicts=({"images": "friday", "frames": 2, "learned": {"1": None, "2": None}},),
+    )
+    recorded = {"dataset": "own"}
+    words = "features (on own train; and verdicts on 2 frames of friday)"
+    assert _fitted_words("features", bank, recorded) == words
+    made_of: Any = SimpleNamespace(model=SimpleNamespace(attachments={"features": bank}))
+    sources = _sources_of_fitted(made_of, recorded)
+    assert sources == ["own", "verdicts on 2 frames of friday"]
+
+
+def test_frames_of_verdicts_are_counted_among_those_of_a_result() -> None:
+    assert _frames_words(12, TEST, 0, 9) == (
+        "12 frames (verdicts on 9 of the frames changed the bank)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1339,6 +1339,16 @@ def test_a_result_that_was_edited_is_refused(
     assert not (tmp_path / "report").exists()
 
 
+def test_a_result_says_on_how_many_of_its_frames_verdicts_changed_the_bank(
+    facts: dict[str, Any],
+) -> None:
+    words = "verdicts on 9 of them changed the bank"
+    first, *others = facts["results"]
+    assert words not in render(facts, "0")
+    learned = {**facts, "results": [{**first, "learned": 9}, *others]}
+    assert f"{first['role']}; {words}" in render(learned, "0")
+
+
 def test_the_files_that_hold_the_hashes_of_maps_have_one(
     predicted: Job, facts: dict[str, Any]
 ) -> None:
