@@ -622,7 +622,6 @@ def _is_safe(name: str) -> bool:
     return True
 
 
-
 def _differences_words(different: Sequence[tuple[str, Any, Any]]) -> str:
     """Return how the settings of an earlier run differ from those of this one.
 
