@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -109,7 +109,11 @@ def _text_of(config: Path) -> str:
 
 
 def with_earlier_splits(
-    pairs: Sequence[Pair], before: Sequence[FrameRow], config: Path, notes: list[str]
+    root: Path,
+    pairs: Sequence[Pair],
+    before: Sequence[FrameRow],
+    config: Path,
+    notes: list[str],
 ) -> tuple[list[Pair], Counter[str]]:
     """Return pairs with the splits of an earlier list, and the number of new frames by split. A new
     frame gets the split of its folder.
@@ -142,12 +146,27 @@ def with_earlier_splits(
         )
     if added:
         notes.append(f"to use the new frames: {steps_with(added, _methods_made(config))}")
-    if split_of:
-        notes.append(
-            f"{len(split_of)} frames of the earlier list are gone, the first is "
-            f"{next(iter(split_of))}"
-        )
+    notes += _notes_on_missing(root, split_of)
     return updated, added
+
+
+def _notes_on_missing(root: Path, images: Iterable[str]) -> Iterator[str]:
+    """Yield what became of images of an earlier list that an update does not take."""
+    there: list[str] = []
+    gone: list[str] = []
+    for image in images:
+        of_kind = there if (root / image).exists() else gone
+        of_kind.append(image)
+    if gone:
+        frames = "1 frame" if len(gone) == 1 else f"{len(gone)} frames"
+        yield f"{frames} of the earlier list have no image any more, the first is {gone[0]}"
+    if there:
+        frames = "1 frame" if len(there) == 1 else f"{len(there)} frames"
+        yield (
+            f"{frames} of the earlier list are left out although their images are there, the first "
+            f"is {there[0]}: --images and --labels do not name them; type patterns that do at "
+            "every --update, because the configuration records those of the first init"
+        )
 
 
 def steps_with(added: Mapping[str, int], made: Sequence[str] = ()) -> str:

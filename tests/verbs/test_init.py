@@ -468,6 +468,16 @@ def test_an_update_takes_the_patterns_of_the_first_init(
     typed = succeed("init", root, "--update --out x.yaml --images drive_[01]/camera").stdout
     assert "takes --labels 'drive_*/labels' --labelled-only of the earlier init" in typed
     assert "6 pairs of image and label" in typed
+    assert (
+        "note: 2 frames of the earlier list are left out although their images are there, the "
+        "first is drive_2/camera/1.png: --images and --labels do not name them"
+    ) in typed
+    shutil.rmtree(root / "drive_1")
+    done = succeed("init", root, "--update --out x.yaml --images drive_[01]/camera").stdout
+    assert (
+        "note: 3 frames of the earlier list have no image any more, the first is "
+        "drive_1/camera/0.png\n"
+    ) in done
 
 
 def test_patterns_that_were_typed_from_the_current_folder_are_kept_as_those_of_the_data(
