@@ -104,10 +104,10 @@ class InitResult(VerbResult):
         frames: the CSV file of the frames: split,image,label; None if the data set has splits.
         picture: a picture of pairs of images and labels, to look at.
         then: the command that comes next.
-        first: what has to be settled before it; empty for nothing.
         about: what was found, in lines.
         notes: what was assumed or left out.
         kept: the files of an earlier init that stay as they were.
+        first: what has to be settled before ``then``; empty for nothing.
     """
 
     config: Path

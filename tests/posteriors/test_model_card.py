@@ -81,12 +81,13 @@ def test_the_numbers_are_those_of_the_report(
     assert found == expected
     rows = cells(body, "What was measured")
     (own_labels,) = (name for name in rows if name.startswith("labels in the folder "))
-    assert own_labels.endswith(", 4 frames")
+    assert own_labels.endswith(", 4 frames (anomaly.json, maps in maps)")
     miou, ece, score, aupr, fpr95 = rows[own_labels]
     assert (miou, ece, score) == ("-", "-", "entropy")
     assert aupr.split(" ")[0] == f"{pooled['aupr']:.3g}"
     assert fpr95.split(" ")[0] == f"{pooled['fpr95']:.3g}"
-    assert rows["toy test under fog:5, 2 frames"][0] == f"{expected['fog', 'mean_iou']:.3g}"
+    (fog,) = (name for name in rows if name.startswith("toy test under fog:5, 2 frames (fog.json"))
+    assert rows[fog][0] == f"{expected['fog', 'mean_iou']:.3g}"
     assert file_sha256(report / "report.json") in body
 
 
