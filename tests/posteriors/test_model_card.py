@@ -71,9 +71,8 @@ def test_the_numbers_are_those_of_the_report(
     expected = {}
     for name in (CLEAN, FOG):
         content = json.loads((results / name).read_text())
-        stem = Path(name).stem
-        expected[stem, "mean_iou"] = content["segmentation"]["miou"]
-        expected[stem, "ece"] = content["calibration"]["ece"]
+        expected[Path(name).stem, "mean_iou"] = content["segmentation"]["miou"]
+        expected[Path(name).stem, "ece"] = content["calibration"]["ece"]
     pooled = json.loads((results / ANOMALY).read_text())["scores"]["entropy"]["pooled"]
     expected["anomaly", "average_precision"] = pooled["aupr"]
     expected["anomaly", "roc_auc"] = pooled["auroc"]
@@ -86,8 +85,8 @@ def test_the_numbers_are_those_of_the_report(
     assert (miou, ece, score) == ("-", "-", "entropy")
     assert aupr.split(" ")[0] == f"{pooled['aupr']:.3g}"
     assert fpr95.split(" ")[0] == f"{pooled['fpr95']:.3g}"
-    (fog,) = (name for name in rows if name.startswith("toy test under fog:5, 2 frames (fog.json"))
-    assert rows[fog][0] == f"{expected['fog', 'mean_iou']:.3g}"
+    of_fog = [row for name, row in rows.items() if name.startswith("toy test under fog:5, 2 fr")]
+    assert [row[0] for row in of_fog] == [f"{expected['fog', 'mean_iou']:.3g}"]
     assert file_sha256(report / "report.json") in body
 
 
