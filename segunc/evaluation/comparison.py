@@ -369,13 +369,17 @@ def _threshold_warnings(
                 shown[path[1]] = None
     warnings = []
     for score in shown:
-        names: dict[tuple[object, object], list[str]] = {}
+        thresholds: dict[str, tuple[object, object]] = {}
         for result in results:
             numbers = result.content.get("flagged", {}).get(score)
             if numbers is not None:
                 file = result.content.get("run", {}).get("thresholds", {}).get(score, {})
-                threshold = (numbers.get("threshold"), file.get("sha256"))
-                names.setdefault(threshold, []).append(result.name)
+                thresholds[result.name] = (numbers.get("threshold"), file.get("sha256"))
+        # Results of earlier versions record no file: there equal values count as one threshold.
+        has_files = all(sha256 is not None for _, sha256 in thresholds.values())
+        names: dict[object, list[str]] = {}
+        for name, threshold in thresholds.items():
+            names.setdefault(threshold if has_files else threshold[0], []).append(name)
         if len(names) > 1:
             of_each = " and ".join(", ".join(of_one) for of_one in names.values())
             warnings.append(

@@ -279,11 +279,12 @@ class LabelSources:
         anomaly_files = _label_files(self.anomaly_labels, reader, frames, self.images)
         class_files = _label_files(self.labels, reader, frames, self.images)
         any_found = bool(anomaly_files or class_files)
-        if any_found and self.holds_anomaly is not None:
-            return self._parted(class_files, reader)
-        if not class_files:
+        is_parted = any_found and self.holds_anomaly is not None
+        if is_parted:
+            anomaly_files, class_files = self._parted(class_files)
+        if not class_files and not is_parted:
             _check_none_given(self.labels, frames, any_found, "--labels")
-        if not anomaly_files:
+        if not anomaly_files and not is_parted:
             _check_none_given(self.anomaly_labels, frames, any_found, "--anomaly-labels")
         if self.label_map is not None:
             check_classes(reader, self.label_map)
@@ -297,28 +298,17 @@ class LabelSources:
             region=reader.region,
         )
 
-    def _parted(self, files: Mapping[str, Path], reader: MapsReader) -> ReviewLabels:
-        """Return labels of one folder, each as the anomaly label or the class label of its frame.
-
-        Raises:
-            InputError: the labels do not fit their meaning or the maps.
+    def _parted(self, files: Mapping[str, Path]) -> tuple[dict[str, Path], dict[str, Path]]:
+        """Return the files of one folder that are anomaly labels, and those that are class labels,
+        by frame.
         """
-        assert self.label_map is not None
         assert self.holds_anomaly is not None
         anomaly_files: dict[str, Path] = {}
         class_files: dict[str, Path] = {}
         for name, path in files.items():
             of_kind = anomaly_files if self.holds_anomaly(path) else class_files
             of_kind[name] = path
-        check_classes(reader, self.label_map)
-        check_label_files(class_files.values(), self.label_map)
-        return ReviewLabels(
-            anomaly_files=anomaly_files,
-            class_files=class_files,
-            anomaly_encoding=self.anomaly_encoding,
-            label_map=self.label_map,
-            region=reader.region,
-        )
+        return anomaly_files, class_files
 
 
 def _check_none_given(

@@ -552,23 +552,33 @@ def test_pairs_of_other_images_are_said_by_their_hashes(
     assert ("other less first: paired by frame name; the images differ." in text) == said
 
 
-def thresholds_pair(tmp_path: Path, value: float, sha256: str) -> list[Path]:
-    """Two results with a threshold each, that of the second one as given."""
+def thresholds_pair(tmp_path: Path, value: float, sha256: str | None) -> list[Path]:
+    """Two results with a threshold each, that of the second one as given; without a hash, as of an
+    earlier version.
+    """
     paths = pair(tmp_path)
     for path, of_entropy, digest in ((paths[0], 0.4, "a"), (paths[1], value, sha256)):
         content = json.loads(path.read_text())
         numbers = {"threshold": of_entropy, "share": 0.1, "level": 0.2, "units": 7}
         content["flagged"] = {"entropy": numbers}
-        content["run"]["thresholds"] = {"entropy": {"file": "t.json", "sha256": digest}}
+        if digest is not None:
+            content["run"]["thresholds"] = {"entropy": {"file": "t.json", "sha256": digest}}
         path.write_text(json.dumps(content))
     return paths
 
 
 @pytest.mark.parametrize(
-    ("value", "sha256", "warned"), [(0.4, "a", False), (0.5, "a", True), (0.4, "b", True)]
+    ("value", "sha256", "warned"),
+    [
+        (0.4, "a", False),
+        (0.5, "a", True),
+        (0.4, "b", True),
+        (0.4, None, False),
+        (0.5, None, True),
+    ],
 )
 def test_numbers_of_different_thresholds_are_warned_of(
-    tmp_path: Path, value: float, sha256: str, warned: bool
+    tmp_path: Path, value: float, sha256: str | None, warned: bool
 ) -> None:
     results = load_results(thresholds_pair(tmp_path, value, sha256))
     warning = (
