@@ -77,17 +77,22 @@ def measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
 
 
 def by_turn(seconds: dict[str, list[float]]) -> dict[str, float]:
-    """Return the median, over the turns, of maps over the faster passes of the turn: both were
-    measured while the machine had about one speed.
+    """Return the median over the turns of maps over passes, for the batch that makes it largest.
+
+    Both were measured in the same turn, while the machine had about one speed. The batch is chosen
+    once, for all turns: the faster of two passes in each turn would mostly be the luckier one.
     """
     passes = [times for name, times in seconds.items() if is_limit(name)]
-    limits = [min(turn) for turn in zip(*passes, strict=True)]
-    medians = {}
-    for name, times in seconds.items():
-        if not is_limit(name):
-            ratios = [time / limit for time, limit in zip(times, limits, strict=True)]
-            medians[name] = statistics.median(ratios)
-    return medians
+    maps = {name: times for name, times in seconds.items() if not is_limit(name)}
+    return {
+        name: max(median_ratio(times, pass_times) for pass_times in passes)
+        for name, times in maps.items()
+    }
+
+
+def median_ratio(times: list[float], limits: list[float]) -> float:
+    """Return the median of the ratios of two rows of seconds."""
+    return statistics.median(time / limit for time, limit in zip(times, limits, strict=True))
 
 
 def main() -> None:
