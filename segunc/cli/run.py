@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -32,7 +33,7 @@ def run(verb: str, options: Any, as_json: TextIO | None = None) -> None:
     """
     name = FUNCTIONS.get(verb, verb)
     function = getattr(segunc, name)
-    result = function(options, *LISTENERS.get(verb, ()))
+    result = function(options, *BESIDE_OPTIONS.get(verb, ()))
     for note in getattr(result, "notes", ()):
         say(f"note: {visible(note)}", flush=True)
     for line in SHOWN[name](result, options):
@@ -79,11 +80,14 @@ def _tell_line(line: str) -> None:
     say_first(line)
 
 
-LISTENERS: dict[str, tuple[Callable[..., None], ...]] = {
-    "demo": (_tell_step, say),
+MOST_PROCESSES = 8  # that draw the scenes of the demo
+BESIDE_OPTIONS: dict[str, tuple[Any, ...]] = {
+    "demo": (_tell_step, say, min(os.cpu_count() or 1, MOST_PROCESSES)),
     "finetune": (_tell_line,),
 }
-"""Functions that a verb calls with what it tells while it is at work."""
+"""What a verb receives beside its options: functions for what it tells while it is at work, and of
+the demo the number of processes.
+"""
 
 
 def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:

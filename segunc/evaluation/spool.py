@@ -106,13 +106,15 @@ class CountSpool:
         dtype = np.float64 if exact else np.int64
         step = max(SUMS_AT_ONCE // max(size, 1) // at_once, 1) * at_once
         for start in range(0, resampling.replicates, step):
-            block = slice(start, min(start + step, resampling.replicates))
-            rows = np.zeros((block.stop - start, size), dtype)
+            end = min(start + step, resampling.replicates)
+            blocks = [slice(i, min(i + at_once, end)) for i in range(start, end, at_once)]
+            rows: list[Any] = [0] * len(blocks)
             for units, counts in self._stretches(resampling, columns):
-                weights = resampling.weights_of(units)[:, block].astype(dtype)
-                rows += weights.T @ counts.astype(dtype)
-            for first in range(0, len(rows), at_once):
-                yield rows[first : first + at_once]
+                weights = resampling.weights_of(units).astype(dtype)
+                counts = counts.astype(dtype)
+                for place, block in enumerate(blocks):
+                    rows[place] = rows[place] + weights[:, block].T @ counts
+            yield from rows
 
     def _stretches(
         self, resampling: Resampling, columns: npt.NDArray[np.bool_]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -491,11 +497,16 @@ class ToyConfig(Settings):
             )
 
 
+DrawAll = Callable[[Iterable[Callable[[], Scene]]], Iterator[Scene]]
+"""Draws scenes, and yields them in their order."""
+
+
 def generate_toy(
     root: Path,
     config: ToyConfig = ToyConfig(),
     *,
     progress: Callable[[str], None] = lambda line: None,
+    processes: int = 1,
 ) -> None:
     """Write the toy road scenes below ``root``: ``leftImg8bit/SPLIT/CITY/F_leftImg8bit.png``,
     ``gtFine/SPLIT/CITY/F_gtFine_labelIds.png`` (raw ids of the label map ``toy``), for the split
@@ -503,6 +514,8 @@ def generate_toy(
     ``video/crossing.webm`` (VP8, 12.5 frames a second) with ``video/crossing_anomaly/000000.png``
     and on, and ``toy.json`` with the configuration. A finished set of the same configuration is
     kept; a set is whole or absent. ``progress`` is told a line after each split and the video.
+    ``processes`` draw at once. More than one read the file of the calling script again, so it needs
+    ``if __name__ == "__main__"``.
 
     InputError where ``root`` holds something else, or scenes of another configuration or version;
     PartialFailure where a file cannot be written.
@@ -516,14 +529,16 @@ def generate_toy(
     unfinished = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.unfinished")
     try:
         unfinished.mkdir(parents=True)
-        for index, split in enumerate(SPLITS):
-            for i in range(settings[split]):
-                scene = render_scene((config.seed, index, i), config.size, split == "anomaly")
-                _write_scene(unfinished, split, i, scene)
-            progress(f"toy road scenes: {settings[split]} of {split}")
-        if config.video_frames:
-            _write_video(unfinished / "video", config)
-            progress(f"toy road scenes: video of {config.video_frames} frames")
+        with _drawn_by(processes) as draw_all:
+            for index, split in enumerate(SPLITS):
+                seeds = [(config.seed, index, i) for i in range(settings[split])]
+                draws = [partial(render_scene, s, config.size, split == "anomaly") for s in seeds]
+                for i, scene in enumerate(draw_all(draws)):
+                    _write_scene(unfinished, split, i, scene)
+                progress(f"toy road scenes: {settings[split]} of {split}")
+            if config.video_frames:
+                _write_video(unfinished / "video", config, draw_all)
+                progress(f"toy road scenes: video of {config.video_frames} frames")
         write_json(unfinished / "toy.json", description)
         if root.is_dir():
             remove_empty(root)
@@ -532,8 +547,29 @@ def generate_toy(
         raise PartialFailure(
             f"toy road scenes could not be written to {root}: {error.strerror or error}"
         ) from error
+    except BrokenExecutor as error:
+        raise PartialFailure(f"a process that drew toy road scenes ended: {error}") from error
     finally:
         remove_own_folder(unfinished, os.getpid())
+
+
+@contextmanager
+def _drawn_by(processes: int) -> Iterator[DrawAll]:
+    """Give what draws scenes in their order, by so many processes."""
+    if processes == 1:
+        yield partial(map, operator.call)
+        return
+    # Forked processes may hang: they inherit the locks of OpenCV's threads, but not the threads.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_ignore_interrupts)
+    try:
+        yield partial(pool.map, operator.call)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C, which all processes of a terminal receive, to the process that waits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _check_finished(root: Path, description: dict[str, Any]) -> None:
@@ -571,26 +607,24 @@ def _write_png(path: Path, picture: npt.NDArray[np.uint8]) -> None:
     write_file(path, cv2.imencode(".png", picture)[1].tobytes())
 
 
-def _write_video(folder: Path, config: ToyConfig) -> None:
+def _write_video(folder: Path, config: ToyConfig, draw_all: DrawAll) -> None:
     folder.mkdir(parents=True)
 
     def pictures() -> Iterator[tuple[float, Image]]:
-        scenes = video_frames(
-            (config.seed, VIDEO_SPLIT), config.size, config.video_frames, FRAMES_PER_SECOND
-        )
-        for i, scene in enumerate(scenes):
+        seed = (config.seed, VIDEO_SPLIT)
+        frames = config.video_frames
+        draw = partial(video_frame, seed, config.size, frames, FRAMES_PER_SECOND)
+        for i, scene in enumerate(draw_all([partial(draw, i) for i in range(frames)])):
             _write_png(folder / "crossing_anomaly" / f"{i:06d}.png", scene.anomaly)
             yield i / FRAMES_PER_SECOND, scene.image
 
     encode_video(folder / "crossing.webm", pictures(), FRAMES_PER_SECOND, config.size)
 
 
-def video_frames(
-    seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float
-) -> Iterator[Scene]:
-    """Draw the frames of the video one after the other: an animal that crosses the street in all of
-    their time.
-    """
+def video_frame(
+    seed: tuple[int, int], size: tuple[int, int], frames: int, rate: float, i: int
+) -> Scene:
+    """Draw frame ``i`` of the video, in which an animal crosses the street in all of its time."""
     rng = np.random.default_rng((*seed, 0))
     layout = sample_layout(rng)
     # The bend is seen from the camera and would move with it.
@@ -606,11 +640,10 @@ def video_frames(
         for thing in layout.things
         if not left < thing.lateral < right or thing.station > CROSSING + 6
     ]
-    for i in range(frames):
-        share = i / max(1, frames - 1)
-        crossing = replace(animal, lateral=start + (end - start) * share)
-        # The camera stops short of the animal, as a driver would.
-        station = (CROSSING - 6.5) * i / frames
-        sensor = np.random.default_rng((*seed, i + 1))
-        scene_layout = replace(layout, things=[*standing, crossing])
-        yield render_layout(scene_layout, size, sensor, station=station, time=i / rate)
+    share = i / max(1, frames - 1)
+    crossing = replace(animal, lateral=start + (end - start) * share)
+    # The camera stops short of the animal, as a driver would.
+    station = (CROSSING - 6.5) * i / frames
+    sensor = np.random.default_rng((*seed, i + 1))
+    layout = replace(layout, things=[*standing, crossing])
+    return render_layout(layout, size, sensor, station=station, time=i / rate)

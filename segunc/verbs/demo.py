@@ -195,7 +195,10 @@ class DemoSteps:
 
 @takes(DemoOptions)
 def demo(
-    options: DemoOptions, step: Step | None = None, say: Callable[[str], None] | None = None
+    options: DemoOptions,
+    step: Step | None = None,
+    say: Callable[[str], None] | None = None,
+    processes: int = 1,
 ) -> DemoResult:
     """Make toy data, base, ABNN, second encoder, maps, metrics, video and page.
 
@@ -205,6 +208,7 @@ def demo(
     Args:
         step: does each step; by default calls the verb's function.
         say: receives a line for each set of scenes.
+        processes: that draw scenes at once; see :func:`segunc.toyroads.generate_toy`.
 
     Raises:
         PartialFailure: a step failed; what was finished is kept.
@@ -214,7 +218,8 @@ def demo(
     start = time.monotonic()
     step = step or _call
     steps = DemoSteps(Path(options.out), options.device)
-    generate_toy(steps.data, ToyConfig(seed=options.seed), progress=say or _say_nothing)
+    scenes = ToyConfig(seed=options.seed)
+    generate_toy(steps.data, scenes, progress=say or _say_nothing, processes=processes)
 
     with resources.as_file(resources.files("segunc.verbs")) as configs:
         step("train a base network", train, steps.train_base(configs))

@@ -4,6 +4,7 @@ cue gives away.
 
 import hashlib
 import json
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, PartialFailure
 from segunc.data.frame_names import frame_stem
 from segunc.data.image_files import list_images
 from segunc.data.images import read_image, read_label_image
@@ -27,7 +28,7 @@ from segunc.toyroads.scene import (
     SPLITS,
     VIDEO_SPLIT,
     frame_name,
-    video_frames,
+    video_frame,
     vote,
 )
 from segunc.toyroads.things import KINDS, sample_anomaly
@@ -62,6 +63,21 @@ def digests(root: Path) -> dict[str, str]:
         name = path.relative_to(root).as_posix()
         digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return digests
+
+
+def test_two_processes_give_the_same_bytes(written: Path, tmp_path: Path) -> None:
+    generate_toy(tmp_path / "again", SMALL, processes=2)
+    assert digests(tmp_path / "again") == digests(written)
+
+
+def test_a_process_that_ends_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
+    def end_it(line: str) -> None:
+        for process in multiprocessing.active_children():
+            process.kill()
+
+    with pytest.raises(PartialFailure, match="a process that drew toy road scenes ended"):
+        generate_toy(tmp_path / "set", SMALL, processes=2, progress=end_it)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_second_run_gives_the_same_bytes(written: Path, tmp_path: Path) -> None:
@@ -410,7 +426,7 @@ def test_the_anomaly_of_the_video_crosses_from_left_to_right(written: Path) -> N
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_hides_the_crossing_animal(seed: int) -> None:
     rate = 6 / 48 * FRAMES_PER_SECOND
-    frames = list(video_frames((seed, VIDEO_SPLIT), (128, 256), 6, rate))
+    frames = [video_frame((seed, VIDEO_SPLIT), (128, 256), 6, rate, i) for i in range(6)]
     visible = [int((frame.anomaly == 1).sum()) for frame in frames]
     assert min(visible[1:]) > 100, "at the start a parked car may stand before it"
     assert visible[-1] > 3 * visible[1], "the camera comes nearer"
