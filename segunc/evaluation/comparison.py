@@ -114,6 +114,8 @@ class Comparison:
         headings: a line on each result: its model, images, data, frames and thresholds.
         settings: a sentence on each setting in which the results differ.
         unlike_images: the columns whose images are others than the baseline's under equal names.
+        changed_frames: a sentence on each column that shares some frames with the baseline under
+            whose names it has other images.
     """
 
     columns: tuple[str, ...]
@@ -123,6 +125,7 @@ class Comparison:
     headings: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     unlike_images: tuple[str, ...] = ()
+    changed_frames: tuple[str, ...] = ()
 
 
 def higher_is_better(path: NumberPath) -> bool | None:
@@ -252,6 +255,30 @@ def has_other_images(first: EvaluationResult, second: EvaluationResult) -> bool:
     names = {of_result.get("frame_names") for of_result in counts}
     images = {of_result.get("images") for of_result in counts}
     return len(names) == 1 and len(images) == 2 and None not in names | images
+
+
+def _changed_frames(columns: Sequence[_Column], base: int) -> Iterator[str]:
+    """Yield a sentence on each column of frames that the baseline holds, too, of which some have
+    other images than there.
+
+    Where all frames of two results have equal names and other images, :func:`has_other_images` says
+    so.
+    """
+    baseline = columns[base]
+    for column in columns:
+        if column.result.replicates is None or baseline.result.replicates is None:
+            continue
+        images = baseline.result.replicates.images
+        other_images = column.result.replicates.images
+        shared = [name for name in other_images if name in images]
+        changed = [name for name in shared if images[name] != other_images[name]]
+        all_changed = len(changed) == len(images) == len(other_images)
+        if changed and not all_changed:
+            have = "has another image" if len(changed) == 1 else "have other images"
+            yield (
+                f"{column.name} less {baseline.name}: {len(changed)} of the {len(shared)} shared "
+                f"frames {have} under the same name: {first_of(sorted(changed))}."
+            )
 
 
 def images_words(run: Mapping[str, Any]) -> str:
@@ -432,6 +459,7 @@ def compare(
         headings=tuple(heading(result) for result in results),
         settings=tuple(_settings_of(results)),
         unlike_images=tuple(unlike),
+        changed_frames=tuple(_changed_frames(columns, base)),
     )
 
 
@@ -679,8 +707,8 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def _words_on_images(comparison: Comparison) -> Iterator[str]:
-    """Yield of each column of other images that they differ from the baseline's, and how the
-    differences are paired if some are.
+    """Yield of each column of other images that they differ from the baseline's, how the
+    differences are paired if some are, and which frames have other images.
     """
     tested: set[str] = set()
     for row in comparison.rows:
@@ -693,6 +721,7 @@ def _words_on_images(comparison: Comparison) -> Iterator[str]:
             yield f"{columns}: paired by frame name; the images differ."
         else:
             yield f"{columns}: the images differ under the same frame names."
+    yield from map(visible, comparison.changed_frames)
 
 
 def _rows_to_show(comparison: Comparison) -> list[Row]:

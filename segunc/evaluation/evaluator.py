@@ -30,10 +30,12 @@ from segunc.evaluation.parts import (
     Components,
     Forms,
     LabelledFrame,
+    ManyCounts,
     PooledGroup,
     registered_parts,
 )
 from segunc.evaluation.resampling import (
+    IMAGE_HASH_LENGTH,
     Chance,
     NumberPath,
     Replicates,
@@ -165,7 +167,8 @@ class Tally:
         if not enough(self._spool.units):
             return {name: np.full(self.resampling.replicates, np.nan) for name in shifts}
         keys = self._used_keys()
-        blocks = [self.part.numbers_of_many(counts, forms, keys) for counts in self.replicates()]
+        many = (ManyCounts(counts, keys) for counts in self.replicates())
+        blocks = [self.part.numbers_of_many(counts, forms) for counts in many]
         replicates: dict[NumberPath, npt.NDArray[np.float64]] = {}
         for name, shift in shifts.items():
             replicates[name] = np.concatenate([block[name] for block in blocks]) + shift
@@ -206,6 +209,8 @@ class Gatherer:
         self.tallies: list[Tally] = [Tally(part, resampling) for part in parts]
         self.forms: dict[str, Any] = {}
         self.units: set[str] = set()
+        self.images: dict[str, str | None] = {}
+        """Hash of the image of each counted frame, None where it is not known."""
         self._replicates: Replicates | None = None
 
     def add(self, frame: LabelledFrame) -> None:
@@ -289,7 +294,13 @@ class Gatherer:
             if rows:
                 values = np.stack([*rows.values()])
             units = tuple(sorted(self.units))
-            self._replicates = Replicates(tuple(rows), values, self.resampling.seed, units)
+            images: dict[str, str] = {}
+            for frame, stamp in self.images.items():
+                if stamp is not None:
+                    images[frame] = stamp[:IMAGE_HASH_LENGTH]
+            self._replicates = Replicates(
+                tuple(rows), values, self.resampling.seed, units, images=images
+            )
         return self._replicates
 
     def place_intervals(self, result: Result) -> None:
@@ -395,8 +406,6 @@ class Evaluator(Gatherer):
         self._name_sum = 0  # of the counted frames, see _add_image
         self._image_sum: int | None = 0  # None where the image of some frame is not known
         self._stamps: set[str] = set()
-        self.images: dict[str, str | None] = {}
-        """Hash of the image of each counted frame, None where it is not known."""
         self.copies = 0
         """Counted frames whose image is that of an earlier one."""
         self.left_out: list[dict[str, str]] = []
@@ -482,12 +491,27 @@ class Evaluator(Gatherer):
             labelled_pixels=labelled_size - unlabelled,
             ignored_label_pixels=unlabelled,
         )
+        self._count_objects(labelled)
         self._add_image(frame)
         if labelled_size:
             self._add_labels("class_labels", frame, labels)
         if anomaly is not None:
             self._add_labels("anomaly_labels", frame, anomaly)
         return True
+
+    def _count_objects(self, frame: LabelledFrame) -> None:
+        """Count the labelled objects of a frame, and those that are small, where some number is of
+        objects.
+        """
+        if frame.anomaly is None or not (self.measures.by or self.flag):
+            return
+        assert frame.objects is not None
+        small = frame.objects.smaller_than(self.measures.smallest_object)
+        self._counts.update(
+            objects=len(frame.objects.pixels),
+            small_objects=small,
+            small_object_frames=int(small > 0),
+        )
 
     def _add_image(self, frame: str) -> None:
         """Add a frame's name and image to sums that tell other images of the same names.

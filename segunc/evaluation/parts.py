@@ -322,6 +322,19 @@ def values_of(form: Form, bins: int) -> npt.NDArray[np.floating]:
     return decode_keys(form, keys_of(bins))
 
 
+@dataclass(frozen=True)
+class ManyCounts:
+    """Coarse counts of R replicates.
+
+    Attributes:
+        counts: in the form of :meth:`ArrayPart.coarsen`, ``[R, ...]``.
+        keys: which keys or bins their last axis holds, ``[K]``; None for all of them.
+    """
+
+    counts: npt.NDArray[np.float64]
+    keys: npt.NDArray[np.int64] | None = None
+
+
 class ArrayPart(ABC):
     """One section of a result.
 
@@ -370,22 +383,14 @@ class ArrayPart(ABC):
     def numbers(self, counts: Any, forms: Forms) -> Numbers:
         """Return the numbers of summed counts; None where the counts define none."""
 
-    def numbers_of_many(
-        self,
-        coarse: npt.NDArray[np.float64],
-        forms: Forms,
-        keys: npt.NDArray[np.int64] | None = None,
-    ) -> ManyNumbers:
-        """Return the numbers ``[R]`` of R coarse counts ``[R, ...]``, NaN where one defines none.
+    def numbers_of_many(self, coarse: ManyCounts, forms: Forms) -> ManyNumbers:
+        """Return the numbers ``[R]`` of R coarse counts, NaN where one defines none.
 
-        Numbers that have no interval may be left out.
-
-        Args:
-            coarse: a part that has this method gets only the keys or bins that some unit has.
-            forms: of the scores.
-            keys: which keys or bins these are; None for all of them.
+        Numbers that have no interval may be left out. A part that has this method gets only the
+        keys or bins that some unit has.
         """
-        rows = [self.numbers(self.refine(counts), forms) for counts in coarse.astype(np.int64)]
+        counts_of_all = coarse.counts.astype(np.int64)
+        rows = [self.numbers(self.refine(counts), forms) for counts in counts_of_all]
         columns: dict[NumberPath, npt.NDArray[np.float64]] = {}
         for name in rows[0]:
             columns[name] = np.array([row[name] for row in rows], np.float64)  # None becomes NaN
@@ -454,13 +459,8 @@ class Pooled(AnomalyPart):
         numbers = [*counting.areas(curve), largest_f1, *thresholds]
         return dict(zip(self.names, numbers, strict=True))
 
-    def numbers_of_many(
-        self,
-        coarse: npt.NDArray[np.float64],
-        forms: Forms,
-        keys: npt.NDArray[np.int64] | None = None,
-    ) -> ManyNumbers:
-        normal, anomalous = coarse.swapaxes(0, 1)
+    def numbers_of_many(self, coarse: ManyCounts, forms: Forms) -> ManyNumbers:
+        normal, anomalous = coarse.counts.swapaxes(0, 1)
         areas = counting.numbers_of_many(normal, anomalous, counting.at_or_above(normal))
         # Thresholds are the last names and have no intervals.
         return dict(zip(self.names, areas, strict=False))
@@ -522,13 +522,8 @@ class ByObject(ArrayPart):
                 numbers[bin_name, key] = value
         return numbers
 
-    def numbers_of_many(
-        self,
-        coarse: npt.NDArray[np.float64],
-        forms: Forms,
-        keys: npt.NDArray[np.int64] | None = None,
-    ) -> ManyNumbers:
-        numbers = object_numbers_of_many(coarse).reshape(-1, len(coarse))
+    def numbers_of_many(self, coarse: ManyCounts, forms: Forms) -> ManyNumbers:
+        numbers = object_numbers_of_many(coarse.counts).reshape(-1, len(coarse.counts))
         names = [name for name in self.names if name not in self.point]
         return dict(zip(names, numbers, strict=True))
 

@@ -13,6 +13,7 @@ from segunc.evaluation.parts import (
     ArrayPart,
     Forms,
     LabelledFrame,
+    ManyCounts,
     ManyNumbers,
     Metric,
     Numbers,
@@ -65,15 +66,11 @@ class Patches(ArrayPart):
         numbers = patch_numbers(counts, values)
         return {(name,): value for name, value in numbers.items()}
 
-    def numbers_of_many(
-        self,
-        coarse: npt.NDArray[np.float64],
-        forms: Forms,
-        keys: npt.NDArray[np.int64] | None = None,
-    ) -> ManyNumbers:
+    def numbers_of_many(self, coarse: ManyCounts, forms: Forms) -> ManyNumbers:
+        keys = coarse.keys
         if keys is None:
-            keys = np.arange(coarse.shape[-1])
-        numbers = patch_numbers_of_many(coarse, self._values(forms, keys))
+            keys = np.arange(coarse.counts.shape[-1])
+        numbers = patch_numbers_of_many(coarse.counts, self._values(forms, keys))
         return {(name,): values for name, values in numbers.items()}
 
     def _values(self, forms: Forms, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.floating]:

@@ -23,7 +23,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +49,7 @@ from segunc.decisions.guarantee import block_seconds
 from segunc.maps.verdicts import FORMAT as VERDICTS_FORMAT
 
 LEVEL = 0.95
+IMAGE_HASH_LENGTH = 12  # characters that tell the images of a set apart
 # Share of replicates without a number (no anomaly was drawn, say) that still leaves an interval.
 MAX_UNDEFINED = 0.05
 # Of fewer replicates the 2.5 and 97.5 percentiles would be extrapolated: 1 / 0.025.
@@ -299,6 +300,8 @@ class Replicates:
         seed: of the weights.
         units: that are resampled, sorted.
         seeds: the K of training whose mean the numbers are, where these are resampled too.
+        images: the first characters of the hash of the image of each frame, by its name, where they
+            are known.
     """
 
     paths: tuple[str, ...]
@@ -306,6 +309,7 @@ class Replicates:
     seed: int
     units: tuple[str, ...]
     seeds: tuple[str, ...] = ()
+    images: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, path: NumberPath) -> Floats | None:
         """Return the replicates ``[R]`` of a number; None where there are none of it."""
@@ -512,7 +516,8 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
     """Write replicates as an ``.npz`` that loads without unpickling; the file appears whole.
 
     It holds ``paths`` ``[P]``, ``values`` float32 ``[P, R]``, ``seed``, and ``clusters``, the
-    resampled units.
+    resampled units; of F frames with a known image also ``frames`` and ``images`` ``[F]``, their
+    names and hashes.
     """
     buffer = io.BytesIO()
     np.savez_compressed(
@@ -523,6 +528,8 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
         values=np.asarray(replicates.values, np.float32),
         seed=np.array(replicates.seed, np.int64),
         clusters=np.array(replicates.units, np.str_),
+        frames=np.array([*replicates.images], np.str_),
+        images=np.array([*replicates.images.values()], np.str_),
     )
     write_atomically(path, buffer.getvalue())
 
@@ -558,12 +565,30 @@ def load_replicates(path: Path) -> Replicates:
             values=values.astype(np.float64),
             seed=int(seed),
             units=tuple(clusters.tolist()),
+            images=_images_of(arrays),
         )
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         fault = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise InputError(
             f"{path} holds no replicates of a result ({fault})", hint="evaluate again"
         ) from error
+
+
+def _images_of(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, str]:
+    """Return the hash of the image of each frame by its name; none of an earlier version.
+
+    Raises:
+        ValueError: the arrays hold something else.
+    """
+    if "frames" not in arrays or "images" not in arrays:
+        return {}
+    frames = arrays["frames"]
+    images = arrays["images"]
+    if frames.dtype.kind + images.dtype.kind != "UU":
+        raise ValueError("its arrays are of other types")
+    if frames.ndim != 1 or images.shape != frames.shape:
+        raise ValueError("its arrays are of other shapes")
+    return dict(zip(frames.tolist(), images.tolist(), strict=True))
 
 
 @dataclass(frozen=True)

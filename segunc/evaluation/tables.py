@@ -20,7 +20,7 @@ from segunc.evaluation.patches import Patches
 from segunc.evaluation.ranked_frames import FRAME_METRICS
 from segunc.evaluation.resampling import ABOUT, Cell, numbers_below
 from segunc.maps.encoding import threshold_text
-from segunc.metrics.objects import KINDS, NO_OBJECT
+from segunc.metrics.objects import KINDS, NO_OBJECT, SMALLEST_OBJECT, SmallObjects
 
 _AREAS = titles(parts.AREAS)
 _VERDICTS = titles(flagged.JUDGED_METRICS)
@@ -173,7 +173,27 @@ def _object_table(result: Result, kind: str, unit: str) -> Table:
         f"Anomalous objects by {unit}, against all normal pixels; "
         "found: half of their pixels are above what flags 5 % of the normal ones"
     )
-    return Table(title, _rows(rows, titles(parts.ByObject.metrics) | {"objects": "objects"}))
+    return Table(
+        f"{title}{_small_objects(result)}",
+        _rows(rows, titles(parts.ByObject.metrics) | {"objects": "objects"}),
+    )
+
+
+def _small_objects(result: Result) -> str:
+    """Return the end of a title of objects: that some of them are small; empty where none is."""
+    share = small_objects_of(result).share
+    return f"; {share}" if share else ""
+
+
+def small_objects_of(result: Result) -> SmallObjects:
+    """Return the small objects of a result; none of a result that does not count them."""
+    counts = result["counts"]
+    return SmallObjects(
+        objects=counts.get("objects", 0),
+        small=counts.get("small_objects", 0),
+        frames=counts.get("small_object_frames", 0),
+        smallest=result.get("run", {}).get("smallest_object", SMALLEST_OBJECT),
+    )
 
 
 def _group_table(result: Result) -> Table:
@@ -249,7 +269,7 @@ def _alarm_tables(result: Result) -> Iterator[Table]:
     yield Table(title, _rows(alarms, _FLAGGED))
     yield _class_alarm_table(alarms, images)
     for kind in (*KINDS, "group"):
-        yield _found_object_table(alarms, kind, images)
+        yield _found_object_table(alarms, kind, f"{images}{_small_objects(result)}")
     yield _over_time_table(alarms, images)
 
 

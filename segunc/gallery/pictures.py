@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -29,6 +30,7 @@ from segunc.frames.video import encode_video
 from segunc.gallery.colours import page_ranges
 from segunc.gallery.drawing import (
     BLACK,
+    FLAGGED_STROKES,
     LABELLED,
     LABELLED_STROKES,
     NO_LABELS,
@@ -43,7 +45,7 @@ from segunc.gallery.drawing import (
 )
 from segunc.gallery.printing import draw_page
 from segunc.maps import labelled
-from segunc.maps.encoding import encode_jpeg, encode_png
+from segunc.maps.encoding import encode_jpeg, encode_png, is_flagged
 from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.manifest import is_ours, read_manifest
 from segunc.maps.reader import MapsReader
@@ -505,9 +507,19 @@ def _outlined(view: Image, mask: Mask, strokes: Strokes) -> Image:
     return np.ascontiguousarray(wider[edge:-edge, edge:-edge])
 
 
-def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> str | None:
+def write_crops(
+    reader: MapsReader, events: Sequence[Event], folder: Path, flag: Mapping[str, Threshold]
+) -> str | None:
     """Write the surroundings of the peak of each event as ``FOLDER/ID.jpg``, which its peak names
     as ``crop``; return a line on frames whose image is missing, of which only the score is shown.
+
+    What is flagged is outlined: the colours of a score may begin above its threshold.
+
+    Args:
+        reader: of the maps.
+        events: of the maps.
+        folder: in which the pictures are written.
+        flag: threshold of the score of each event.
     """
     inside(folder.parent, folder.name)
     by_frame: dict[str, list[Event]] = {}
@@ -518,9 +530,17 @@ def write_crops(reader: MapsReader, events: Sequence[Event], folder: Path) -> st
     ranges = page_ranges(reader, sorted({event.score for event in events}))
     for name, image, _ in labelled.with_images(frames, source):
         for event in by_frame[name]:
-            colours = colourise(reader.read(name, event.score), ranges[event.score])
+            values = reader.read(name, event.score)
+            colours = colourise(values, ranges[event.score])
+            threshold = flag[event.score]
+            kept = reader.kept(values.shape)
+            prepared = threshold.prepared(values, partial(reader.prediction_of, name), kept)
+            flagged = is_flagged(prepared, threshold.value)
+            if kept is not None:
+                flagged &= kept
+            outlines = [(flagged, FLAGGED_STROKES)]
             crop = f"{folder.name}/{event.id:04}.jpg"
             event.peak["crop"] = crop
             path = inside(folder.parent, crop)
-            write_file(path, draw_crop(event.boxes[name], image, colours))
+            write_file(path, draw_crop(event.boxes[name], image, colours, outlines))
     return missing if frames else None

@@ -80,6 +80,10 @@ class Objects:
             boxes=whole[kept, :4],
         )
 
+    def smaller_than(self, smallest: int) -> int:
+        """Return how many of the objects have fewer than ``smallest`` pixels."""
+        return int(np.count_nonzero(self.pixels < smallest))
+
 
 def no_specks(pixels: npt.NDArray[np.int64], smallest: int) -> npt.NDArray[np.bool_]:
     """Return which labelled regions of a frame are objects, ``[N]``, of their sizes ``[N]``.
@@ -88,6 +92,45 @@ def no_specks(pixels: npt.NDArray[np.int64], smallest: int) -> npt.NDArray[np.bo
     """
     large = pixels >= smallest
     return large if large.any() else ~large
+
+
+@dataclass(frozen=True)
+class SmallObjects:
+    """Objects that count only because their frames have no larger one: see :func:`no_specks`.
+
+    Attributes:
+        objects: number of all labelled objects.
+        small: how many of them have fewer than ``smallest`` pixels.
+        frames: number of frames that hold these.
+        smallest: pixels of the smallest object of other frames.
+    """
+
+    objects: int
+    small: int
+    frames: int
+    smallest: int
+
+    @property
+    def share(self) -> str:
+        """How many of the objects are small, in words; empty where none is."""
+        if not self.small:
+            return ""
+        have = "has" if self.small == 1 else "have"
+        objects = f"{self.small:,} of {self.objects:,} labelled objects"
+        return f"{objects} {have} fewer than {self.smallest} pixels"
+
+    @property
+    def warning(self) -> str:
+        """A sentence, without its full stop, on what numbers of objects are of; empty where none is
+        small.
+        """
+        if not self.small:
+            return ""
+        frames = "1 frame" if self.frames == 1 else f"{self.frames:,} frames"
+        return (
+            f"{self.share}, in {frames} without a larger one, so numbers of objects may be of "
+            "specks of the labelling"
+        )
 
 
 @dataclass(frozen=True)

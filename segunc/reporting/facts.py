@@ -21,6 +21,7 @@ from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import has_other_images, images_words, settings_words
 from segunc.evaluation.resampling import EvaluationResult
+from segunc.evaluation.tables import small_objects_of
 from segunc.maps.learned_frames import round_words
 from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
@@ -513,6 +514,7 @@ def _result(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
         "found": "At the threshold" if at_threshold else "With 5 % of the normal pixels flagged",
         "segmented": content.get("segmentation", {}).get("miou") is not None,
         "missed": missed,
+        "small_objects": small_objects_of(content).warning if any(missed.values()) else "",
         "content": _content(content),
     }
 

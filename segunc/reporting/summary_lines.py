@@ -241,6 +241,8 @@ def _unknown_objects(facts: Row) -> Line:
         who = "it" if other == score else title_of(other, capital=False)
         sentences.append(f"{result['found']} {who} misses {missed} of all {objects} objects:")
         sentences.append(f"{share(missed, objects)}.")
+        if result.get("small_objects"):
+            sentences.append(f"{result['small_objects']}.")
     return _line("Unknown objects", MEASURED, *sentences, _few_units(result))
 
 

@@ -41,7 +41,7 @@ from segunc.evaluation.resampling import (
     save_replicates,
     sidecar_path,
 )
-from segunc.evaluation.tables import exceeded, promised, unproven
+from segunc.evaluation.tables import exceeded, promised, small_objects_of, unproven
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
 from segunc.maps.learned_frames import learned_among, learned_words
@@ -231,6 +231,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     measured.gatherer.record_bootstrap(result, options.resample)
     if out is not None:
         _write(out, result, measured.gatherer.replicates())
+    small_objects = small_objects_of(result).warning
     kept, broken = _promises(result)
     return EvaluateResult(
         path=out,
@@ -239,6 +240,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         notes=(
             *data.notes,
             *measured.notes,
+            *([small_objects] if small_objects else []),
             *_notes_on_thresholds(measures.flag, _manifest_of(options)),
             *kept,
         ),

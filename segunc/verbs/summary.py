@@ -257,7 +257,8 @@ def _follow(
         _check_events(options, folders)
     events: list[Event] = []
     regions_of: dict[str, FlaggedRegions] = {}
-    for score, threshold in read_thresholds(options.flag).items():
+    thresholds = read_thresholds(options.flag)
+    for score, threshold in thresholds.items():
         regions = _follow_score(options, folders, score, threshold, first=len(events) + 1)
         regions_of[score] = regions
         events += regions.events
@@ -276,7 +277,7 @@ def _follow(
         path = Path(options.events)
         if not path.name.endswith(COCO):
             crops = path.with_name(f"{path.stem}_crops")
-            missing_images = write_crops(open_maps(folders[0]), events, crops)
+            missing_images = write_crops(open_maps(folders[0]), events, crops, thresholds)
             if missing_images:
                 notes.append(missing_images)
         write_events(path, events)

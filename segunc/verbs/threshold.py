@@ -52,7 +52,7 @@ from segunc.maps.learned_frames import learned_among, learned_words
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
-from segunc.metrics.objects import Objects
+from segunc.metrics.objects import Objects, SmallObjects
 from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import (
@@ -420,6 +420,9 @@ class _UnitLosses:
         group_sums: group -> sums over its units, of the first control alone.
         form: the stored form of the maps, as ``evaluate`` records it.
         objects: number of labelled objects; 0 without anomaly labels.
+        small_objects: how many of them are smaller than the smallest object of a frame with a
+            larger one.
+        small_object_frames: number of frames that hold these.
         objects_outside: how many of them lie outside the place that is promised.
         low: the smallest key of a labelled pixel.
         high: the largest key of a labelled pixel.
@@ -439,6 +442,8 @@ class _UnitLosses:
         self.group_sums: dict[str, LossSums] = {}
         self.form = ""
         self.objects = 0
+        self.small_objects = 0
+        self.small_object_frames = 0
         self.objects_outside = 0
         self.low = KEYS - 1
         self.high = -1
@@ -518,6 +523,14 @@ class _UnitLosses:
         if self.silent_units:
             lacks = "no anomaly" if control in OF_ANOMALIES else "no pixel that counts"
             notes.append(f"{self.silent_units} units hold {lacks}, and say nothing of {control}")
+        small = SmallObjects(
+            objects=self.objects,
+            small=self.small_objects,
+            frames=self.small_object_frames,
+            smallest=self.options.smallest_object,
+        )
+        if small.small:
+            notes.append(small.warning)
         if self.objects_outside:
             place = " and ".join(self.calibration.preparation.place)
             notes.append(
@@ -690,12 +703,19 @@ class _UnitLosses:
         )
 
     def _count_objects(self, scene: Scene) -> None:
-        """Count the labelled objects of a frame, and those outside the place."""
-        if not self.calibration.preparation.place or scene.anomaly is None:
+        """Count the labelled objects of a frame, those that are small and those outside the
+        place.
+        """
+        if scene.anomaly is None:
             return
         objects = Objects.of(scene.anomaly, self.options.smallest_object)
+        small = objects.smaller_than(self.options.smallest_object)
+        self.objects += len(objects.pixels)
+        self.small_objects += small
+        self.small_object_frames += int(small > 0)
+        if not self.calibration.preparation.place:
+            return
         found = scene.found_up_to(objects, self.options.found_share)
-        self.objects += len(found)
         self.objects_outside += int(np.count_nonzero(found < 0))
 
     def _read(self, name: str) -> LabelledFrame:
@@ -806,7 +826,7 @@ class _Choice:
         more_units = "label more frames" if unit == "frame" else "calibrate on more drives"
         if not sums.units:
             lacks = NO_ANOMALY
-            if self.units.objects:
+            if self.units.objects_outside:
                 place = " and ".join(self.units.calibration.preparation.place)
                 raise InputError(
                     f"--control {control} says nothing here: "

@@ -17,6 +17,7 @@ from segunc.core.errors import InputError
 from segunc.data.images import read_image
 from segunc.decisions.events import BOX, Event, Follower, find_events, overlaps
 from segunc.decisions.flags import Threshold
+from segunc.gallery.pictures import CropWindow
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import Region
@@ -103,9 +104,9 @@ def maps_of_a_drive(tmp_path: Path) -> Path:
     return write_events_scene(tmp_path / "maps", name="drive/{:06d}")
 
 
-def records_of(maps: Path, path: Path) -> list[dict[str, Any]]:
+def records_of(maps: Path, path: Path, value: float = 0.5) -> list[dict[str, Any]]:
     """Return the content of ``events.json``."""
-    segunc.summary(maps, flag=["entropy=0.5"], events=path)
+    segunc.summary(maps, flag=[f"entropy={value}"], events=path)
     records: list[dict[str, Any]] = json.loads(path.read_text())
     return records
 
@@ -124,6 +125,26 @@ def test_a_crop_shows_the_score_where_there_is_no_image(
 ) -> None:
     for record in records_of(maps_of_a_drive, tmp_path / "events.json"):
         assert read_image(tmp_path / record["peak"]["crop"]).shape == (180, 240, 3)
+
+
+def test_a_crop_outlines_what_is_flagged_below_the_colours_of_the_score(tmp_path: Path) -> None:
+    """A region of values that have the darkest colour, as all around it."""
+    values = np.zeros((180, 320), np.float32)
+    values[60:120, 100:180] = 0.002
+    maps = tmp_path / "maps"
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE)
+    with MapsWriter(maps, manifest) as writer:
+        content = {"entropy": values, "prediction": np.zeros(values.shape, np.uint8)}
+        writer.commit(writer.store("f", content) | {"time": 0.0})
+    (record,) = records_of(maps, tmp_path / "events.json", value=0.001)
+    crop = read_image(tmp_path / record["peak"]["crop"]).astype(int)
+    window = CropWindow.around((100, 60, 80, 60), values.shape)
+    is_line = (crop[:, :, 1] > crop[:, :, 0] + 40) & (crop[:, :, 2] > crop[:, :, 0] + 40)
+    left, top = window.place(100, 60)
+    right, bottom = window.place(180, 120)
+    assert is_line[top:bottom, left - 3 : left + 4].any(axis=1).mean() > 0.9
+    assert is_line[bottom - 3 : bottom + 4, left:right].any(axis=0).mean() > 0.9
+    assert not is_line[top + 6 : bottom - 6, left + 6 : right - 6].any()
 
 
 def test_the_worst_moments_are_those_of_the_threshold_that_is_given(maps_of_a_drive: Path) -> None:

@@ -311,6 +311,50 @@ def test_every_room_counts_the_same_objects(tmp_path: Path) -> None:
     assert sum(map(int, re.findall(r'\\"objects\\":(\d+)', text))) == objects
 
 
+SPECKS = (
+    " labelled objects have fewer than 10 pixels, in 3 frames without a larger one, so numbers of "
+    "objects may be of specks of the labelling"
+)
+
+
+def leave_specks(masks: Path, frames: list[str]) -> None:
+    """Mark two single pixels in the masks of these frames, and nothing else."""
+    for name in frames:
+        mask = np.zeros((24, 32), np.uint8)
+        mask[3, 5] = mask[20, 30] = 1
+        cv2.imwrite(str(masks / f"{name}.png"), mask)
+
+
+def test_a_threshold_says_that_its_objects_are_specks(tmp_path: Path) -> None:
+    calibration = write_set(tmp_path / "a", FRAMES[:40])
+    plain = calibrate({"calibration": calibration}, tmp_path / "plain.json")
+    assert not any("specks" in note for note in plain.notes)
+    leave_specks(calibration[1], FRAMES[:3])  # which had 1, 2 and 1 of 60 objects
+    made = calibrate({"calibration": calibration}, tmp_path / "t.json")
+    assert f"6 of 62{SPECKS}" in made.notes
+
+
+def test_evaluate_says_that_its_objects_are_specks(tmp_path: Path) -> None:
+    maps, masks = write_set(tmp_path / "b", TEST)
+    asked: dict[str, Any] = {"maps": maps, "anomaly_labels": masks, "replicates": 0}
+    plain = segunc.evaluate(**asked, by=["size"])
+    assert plain.numbers["counts"]["objects"] == 30
+    assert "fewer than" not in format_metrics(plain.numbers)
+    leave_specks(masks, TEST[:3])  # which had 1, 2 and 1 of 30 objects
+    result = segunc.evaluate(**asked, by=["size"], flag=["other=3"])
+    assert f"6 of 32{SPECKS}" in result.notes
+    counts = result.numbers["counts"]
+    assert counts["objects"] == 32
+    assert counts["small_objects"] == 6
+    assert counts["small_object_frames"] == 3
+    text = format_metrics(result.numbers)
+    for title in ("Anomalous objects by their pixels", "Labelled objects at the threshold by size"):
+        (line,) = [line for line in text.splitlines() if line.startswith(title)]
+        assert line.endswith("; 6 of 32 labelled objects have fewer than 10 pixels")
+    without_objects = segunc.evaluate(**asked, by=["none"])
+    assert not any("specks" in note for note in without_objects.notes)
+
+
 def test_a_threshold_of_an_earlier_version_counts_specks_as_it_did(
     data: Any, tmp_path: Path
 ) -> None:

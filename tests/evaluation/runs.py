@@ -132,6 +132,7 @@ def write_replicates(
     noise: float = 0.004,
     seed: int = 0,
     units: tuple[str, ...] = UNITS,
+    images: Mapping[str, str] | None = None,
 ) -> None:
     """Replicates that share the spread of the frames (0.03) and have a little noise of
     their own.
@@ -139,4 +140,5 @@ def write_replicates(
     shared = np.random.default_rng(99).normal(0, 0.03, 400)
     own = np.random.default_rng(list(result.name.encode())).normal(0, noise, (len(numbers), 400))
     values = np.array(list(numbers.values()))[:, None] + shared + own
-    save_replicates(sidecar_path(result), Replicates(tuple(numbers), values, seed, units))
+    replicates = Replicates(tuple(numbers), values, seed, units, images=images or {})
+    save_replicates(sidecar_path(result), replicates)

@@ -552,6 +552,29 @@ def test_pairs_of_other_images_are_said_by_their_hashes(
     assert ("other less first: paired by frame name; the images differ." in text) == said
 
 
+@pytest.mark.parametrize(
+    ("first", "other", "said"),
+    [
+        ("abc", "aBcd", "1 of the 3 shared frames has another image under the same name: b"),
+        ("abcde", "ABCDf", "4 of the 4 shared frames have other images under the same name: a, b"),
+        ("abc", "aBC", "2 of the 3 shared frames have other images under the same name: b, c"),
+        ("abc", "abcd", ""),
+        ("abc", "ABC", ""),
+        ("", "ABCD", ""),
+    ],
+)
+def test_shared_frames_with_other_images_are_named(
+    tmp_path: Path, first: str, other: str, said: str
+) -> None:
+    """A letter is a frame, and its case the image of the frame; '' is of an earlier version."""
+    for path, frames in zip(pair(tmp_path), (first, other), strict=True):
+        images = {frame.lower(): frame for frame in frames}
+        write_replicates(path, {AUROC: 0.9}, images=images)
+    text = format_comparison(compare(load_results(sorted(tmp_path.glob("*.json")))))
+    assert ("shared frame" in text) == bool(said)
+    assert f"other less first: {said}" in text or not said
+
+
 def thresholds_pair(tmp_path: Path, value: float, sha256: str | None) -> list[Path]:
     """Two results with a threshold each, that of the second one as given; without a hash, as of an
     earlier version.

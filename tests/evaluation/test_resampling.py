@@ -15,7 +15,7 @@ from scipy import stats
 
 from segunc.core.errors import InputError
 from segunc.evaluation.evaluator import Evaluator, Measures, Tally
-from segunc.evaluation.parts import PROTOCOLS, ArrayPart, ByObject, Pooled
+from segunc.evaluation.parts import PROTOCOLS, ArrayPart, ByObject, ManyCounts, Pooled
 from segunc.evaluation.patches import Patches
 from segunc.evaluation.resampling import (
     MIN_REPLICATES,
@@ -116,7 +116,7 @@ def test_many_replicates_at_once_have_the_numbers_of_one_by_one():
         (Patches("entropy"), 2),
     )
     for part, rows in parts:
-        many = part.numbers_of_many(counts[:, :rows].astype(np.float64), forms)
+        many = part.numbers_of_many(ManyCounts(counts[:, :rows].astype(np.float64)), forms)
         assert {name for name in part.names if name not in part.point} <= set(many)
         for place, of_one in enumerate(counts[:, :rows]):
             for name, value in part.numbers(of_one, forms).items():
@@ -477,15 +477,19 @@ def test_the_sidecar_lies_beside_the_result() -> None:
     assert sidecar_path(Path("alpha_0.1")).name == "alpha_0.1.replicates.npz"
 
 
+IMAGES = {"straße/1": "0123456789ab", "f2": "ba9876543210"}
+
+
 def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((2, 50))
     values[1, 3] = np.nan
     path = sidecar_path(tmp_path / "my.run.json")
-    save_replicates(path, Replicates(("a.b", "a.c"), values, 7, ("straße/1", "f2")))
+    save_replicates(path, Replicates(("a.b", "a.c"), values, 7, ("straße/1", "f2"), images=IMAGES))
     stored = load_replicates(path)
     assert stored.paths == ("a.b", "a.c")
     assert stored.seed == 7
     assert stored.units == ("straße/1", "f2")
+    assert stored.images == IMAGES
     np.testing.assert_array_equal(stored.values, values.astype(np.float32))
 
 
@@ -496,6 +500,9 @@ def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
         {"paths": np.array("a")},
         {"paths": np.array([1])},
         {"seed": 0.5},
+        {"frames": np.array(["f"]), "images": np.array([1])},
+        {"frames": np.array(["f"]), "images": np.array([["0"]])},
+        {"frames": np.array(["f"]), "images": np.array(["0", "1"])},
         None,
     ],
 )

@@ -34,6 +34,7 @@ from segunc.decisions.preparation import AS_IT_IS
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import format_number
 from segunc.evaluation.parts import LabelledFrame
+from segunc.evaluation.resampling import load_replicates
 from segunc.gallery.drawing import FLAGGED, LABELLED_STROKES
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelSources
@@ -1483,6 +1484,17 @@ def test_a_comparison_of_other_images_says_what_its_columns_are(fogged: Path) ->
     assert "maps in maps_fog; labels in the folder anomaly; 4 frames (0 with class labels" in text
 
 
+def test_a_result_keeps_the_hash_of_each_image_beside_it(fogged: Path) -> None:
+    clear, again, fog = (
+        load_replicates(fogged / f"{name}.replicates.npz").images
+        for name in ("clear", "again", "fog")
+    )
+    assert len(clear) == 4
+    assert again == clear
+    assert {*fog} == {*clear}
+    assert not {*fog.values()} & {*clear.values()}
+
+
 def test_clear_images_beside_a_corruption_are_of_the_same_files(
     results: Path,
 ) -> None:
@@ -1495,3 +1507,25 @@ def test_clear_images_beside_a_corruption_are_of_the_same_files(
 def test_every_command_that_segunc_ran_has_its_date(facts: dict[str, Any]) -> None:
     dates = {made["file"]: made["date"] for made in facts["commands"]}
     assert dates["anomaly.json"][:2] == dates["maps"][:2] == "20"
+
+
+def test_a_report_says_that_its_objects_are_specks(predicted: Job, tmp_path: Path) -> None:
+    masks = tmp_path / "masks"
+    shutil.copytree(predicted.masks, masks)
+    first, *others = sorted(masks.rglob("*.png"))
+    for path in (first, *others):
+        mask = np.zeros_like(cv2.imread(str(path), cv2.IMREAD_UNCHANGED))
+        mask[2, 3] = 1
+        if path != first:
+            mask[8:12, 8:12] = 1
+        cv2.imwrite(str(path), mask)
+    maps = ("--maps", predicted.maps, "--anomaly-labels", masks)
+    succeed("evaluate", *maps, "--replicates", 0, "--out", tmp_path / "own.json")
+    runs = ("--runs", tmp_path / "own.json")
+    succeed("report", "--model", predicted.abnn, *runs, "--out", tmp_path / "report")
+    words = (
+        "1 of 4 labelled objects has fewer than 10 pixels, in 1 frame without a larger one, "
+        "so numbers of objects may be of specks of the labelling."
+    )
+    assert line_of(report_of(tmp_path / "report"), "Unknown objects")["text"].endswith(words)
+    assert f'<p class="note">own: {words}</p>' in page_of(tmp_path / "report")
