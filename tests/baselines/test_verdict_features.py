@@ -444,7 +444,7 @@ def test_a_missing_frame_is_refused(drive: Drive, tmp_path: Path) -> None:
     shutil.copytree(drive.images, images)
     (images / "a.png").unlink()
     verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
-    said = "1 frames with verdicts have no image, first 'a'"
+    said = "1 frame with verdicts lacks an image, first 'a'"
     hint = refused(drive, tmp_path / "out", verdicts, said, images=str(images))
     assert "--features.images" in hint
 

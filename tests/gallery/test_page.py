@@ -337,7 +337,7 @@ def test_a_second_import_keeps_what_the_first_brought(scene: Scene, tmp_path: Pa
     assert not first.notes
     second = segunc.review(maps=scene.maps, verdicts=[files[1]], out=out)
     assert "1 verdict of an earlier import is not in these files" in second.notes[-1]
-    assert "1 frames judged by both" in second.verdicts
+    assert "1 frame judged by both" in second.verdicts
     # The first file holds an earlier verdict of Ana, which does not count.
     third = segunc.review(maps=scene.maps, verdicts=files[:2], out=out)
     assert not any("earlier import" in note for note in third.notes)
@@ -399,7 +399,7 @@ def test_missing_images_are_said_and_maps_are_shown(scene: Scene, tmp_path: Path
     images = Path(shutil.copytree(scene.images, tmp_path / "images"))
     maps = write_maps(images, tmp_path / "maps")
     (images / f"{NAMES[0]}.png").unlink()
-    assert "1 of 6 frames have no image" in notices(write_page(maps, tmp_path / "some"))
+    assert "1 of 6 frames has no image" in notices(write_page(maps, tmp_path / "some"))
     shutil.rmtree(images)
     none = write_page(maps, tmp_path / "none")
     assert "only maps are shown" in notices(none)

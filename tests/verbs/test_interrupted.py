@@ -173,7 +173,7 @@ def test_training_with_two_processes_gives_one_network(trained: Job, tmp_path: P
     # Eight frames in batches of four on two processes are one step.
     assert json.loads((out / "training.json").read_text())["steps"] == 1
     assert not load_model(out).bayesian
-    assert done.stdout.count("trained 1 epochs (1 steps)") == 1
+    assert done.stdout.count("trained 1 epoch (1 step)") == 1
 
 
 PLAIN = PredictOptions("model", "input", "out")
