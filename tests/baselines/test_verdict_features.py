@@ -172,7 +172,7 @@ def test_a_false_alarm_enters_and_goes_on_other_frames(drive: Drive, tmp_path: P
     origins = stored["0.origins"]
     assert (origins[:, 0] == 2).sum() == entry["added"]
     assert len(stored["0.bank"]) == len(origins)
-    assert learnt.summary == f"knn, with {entry['added']} features of 1 false alarms"
+    assert learnt.summary == f"knn, with {entry['added']} features of 1 false alarm"
 
 
 def test_only_places_of_the_region_enter(drive: Drive, tmp_path: Path) -> None:

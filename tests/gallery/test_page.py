@@ -399,7 +399,7 @@ def test_missing_images_are_said_and_maps_are_shown(scene: Scene, tmp_path: Path
     images = Path(shutil.copytree(scene.images, tmp_path / "images"))
     maps = write_maps(images, tmp_path / "maps")
     (images / f"{NAMES[0]}.png").unlink()
-    assert "1 of 6 frames has no image" in notices(write_page(maps, tmp_path / "some"))
+    assert "1 of 6 frames have no image" in notices(write_page(maps, tmp_path / "some"))
     shutil.rmtree(images)
     none = write_page(maps, tmp_path / "none")
     assert "only maps are shown" in notices(none)
