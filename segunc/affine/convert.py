@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 
 Kind = Literal["batch", "group", "layer", "layer-2d", "rms", "instance"]
 """``layer-2d`` is a LayerNorm over axis 1 of 4-D inputs. ``batch`` are also instance norms with
@@ -420,11 +421,13 @@ class ConversionReport:
 
     def __str__(self) -> str:
         text = (
-            f"{len(self.sites)} normalisation layers with {self.channels:,} channels can take noise"
+            f"{counted(len(self.sites), 'normalisation layer')} with {self.channels:,} channels "
+            "can take noise"
         )
         if self.left:
             reasons = sorted({layer.reason for layer in self.left})
-            what = f"{len(self.left)} normalisation layers were left, e.g. {self.left[0].name}"
+            layers = counted(len(self.left), "normalisation layer", "was")
+            what = f"{layers} left, e.g. {self.left[0].name}"
             text += f"; {what} ({'; '.join(reasons)})"
         return text
 

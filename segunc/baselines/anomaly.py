@@ -38,6 +38,7 @@ from segunc.baselines.part_choice import (
 from segunc.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from segunc.core.device import to_device
 from segunc.core.errors import InputError, NoteWarning
+from segunc.core.terminal import counted
 from segunc.data.labels import UNKNOWN
 from segunc.maps.regions import surface_hull
 from segunc.posteriors.fit_run import FitRun
@@ -338,7 +339,7 @@ def known_pixels(
     pixels_of_all = torch.cat(values, 1)
     if not pixels_of_all.numel():
         raise InputError(
-            f"{len(values)} validation frames hold no labelled pixel",
+            f"{counted(len(values), 'validation frame', 'holds')} no labelled pixel",
             hint="check the labels of val",
         )
     return NormalPixels(pixels_of_all, len(values))
@@ -518,7 +519,7 @@ def fit_sum(run: FitRun[Anomaly]) -> Model:
         drivable=drivable,
         choice=measured.choice,
     )
-    return run.attach(total, f"anomaly is {measured.words} on {measured.frames} frames")
+    return run.attach(total, f"anomaly is {measured.words} on {counted(measured.frames, 'frame')}")
 
 
 def _compares_features(run: FitRun[Anomaly]) -> bool:
@@ -567,7 +568,8 @@ def _packaged_sum(run: FitRun[Anomaly]) -> Model:
     features = run.model.attachments.get("features")
     if features is not None and not is_packaged_alone(features):
         raise InputError(
-            f"the features of the model are of {len(features.frames)} other frames than those of "
+            f"the features of the model are of {counted(len(features.frames), 'other frame')}, "
+            "not those of "
             "the packaged bank, and without frames of normal scenes the scale of their knn is not "
             "known",
             hint="--anomaly.images FOLDER",

@@ -23,6 +23,7 @@ from segunc.affine.noise import DEFAULT_SCHEME
 from segunc.baselines.fitted import SeenFrame, frames_as_seen
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.data.labels import UNKNOWN
 from segunc.decisions.risks import LossSums, Method as Guarantee
 from segunc.posteriors.fit_run import FitRun
@@ -226,7 +227,7 @@ def fit_class_sets(run: FitRun[PredictionSets]) -> Model:
     return run.attach(
         sets,
         f"sets of {sets.mean_size:.2f} of {classes} classes on average, "
-        f"lambda {sets.threshold:.4f}, on {sets.frames} frames. {sets.promise}",
+        f"lambda {sets.threshold:.4f}, on {counted(sets.frames, 'frame')}. {sets.promise}",
     )
 
 

@@ -35,6 +35,7 @@ from segunc.core.bounds import (
 from segunc.core.errors import InputError, is_out_of_memory, one_line
 from segunc.core.files import plain_record
 from segunc.core.progress import ConsoleProgress
+from segunc.core.terminal import counted
 from segunc.data.channels import shown_colours
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
@@ -598,7 +599,7 @@ def distil(run: FitRun[Student]) -> Model:
     lessons = list(make_lessons(run, network))
     teacher_seconds = time.perf_counter() - start
     run.say(
-        f"the teacher has seen {len(lessons)} frames, clean and corrupted, "
+        f"the teacher has seen {counted(len(lessons), 'frame')}, clean and corrupted, "
         f"in {teacher_seconds:.0f} s"
     )
     loss = learner.train(lessons)

@@ -32,6 +32,7 @@ from segunc.baselines.packaged_bank import PackagedBank
 from segunc.core.bounds import Bound, NonNegativeFloat, NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
+from segunc.core.terminal import counted
 from segunc.data.corruptions import Corruption
 from segunc.data.labels import IGNORE
 from segunc.networks.network import SegmentationNetwork
@@ -197,7 +198,7 @@ class FeatureBank(Attachment):
         chosen = wanted[bank["origins"][:, 0].long()]
         if not chosen.any():
             raise InputError(
-                f"all {len(self.frames)} frames of the bank are left out, as they are compared "
+                f"all frames of the bank ({len(self.frames)}) are left out, as they are compared "
                 "with it",
                 hint="fit the features on more frames",
             )
@@ -592,7 +593,7 @@ def fit_features(run: FitRun[FeatureDensity]) -> Model:
         smoothing=settings.smoothing,
     )
     layers = ", ".join(features.layers)
-    count = f"{features.count:,} features of {len(names)} frames"
+    count = f"{features.count:,} features of {counted(len(names), 'frame')}"
     return run.attach(bank, f"knn, fitted on {count} ({layers})", {TENSORS: content})
 
 
@@ -689,7 +690,9 @@ def _fit_verdicts(run: FitRun[FeatureDensity]) -> Model:
             "The anomaly score and thresholds of the earlier bank no longer fit. Run segunc "
             "finetune --method anomaly, segunc predict and segunc threshold again."
         )
-    summary = f"knn, with {growth.added:,} features of {judged.false_alarms} false alarms"
+    summary = (
+        f"knn, with {growth.added:,} features of {counted(judged.false_alarms, 'false alarm')}"
+    )
     return run.attach(grown, summary, {TENSORS: content})
 
 

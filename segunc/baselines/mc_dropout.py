@@ -21,6 +21,7 @@ from segunc.core.bounds import BelowOne, NonNegativeInt
 from segunc.core.device import to_device
 from segunc.core.errors import InputError
 from segunc.core.registry import Registry
+from segunc.core.terminal import counted
 from segunc.posteriors.finetune_run import FinetuneRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Model
@@ -195,7 +196,7 @@ class OwnDropout:
         p = trained if options.p is None else dict.fromkeys(trained, options.p)
         posterior = cls(p, options.scope)
         run.measured["p"] = list(posterior.p)
-        return posterior, f"the network's own {len(posterior.p)} dropout layers"
+        return posterior, f"the network's own {counted(len(posterior.p), 'dropout layer')}"
 
     def affine(
         self, layout: AffineLayout, draws: Sequence[int], seed: Seed, scope: str | None = None

@@ -137,7 +137,7 @@ def finetune_mcbn(run: FinetuneRun[MCBN]) -> Model:
     count = len(data.dataset("train"))
     chosen = random_batches(count, options.batches, options.batch_size, options.seed)
     if options.batches * options.batch_size > count:
-        run.say(f"{count} frames: some are in several batches")
+        run.say(f"{counted(count, 'frame')}: some are in several batches")
     rescales = []
     reshifts = []
     names = []

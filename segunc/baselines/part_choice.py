@@ -26,6 +26,7 @@ from segunc.baselines.fitted import (
     frames_of,
 )
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.data.images import Image, Labels, resize_nearest
 from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.data.pasting import paste_objects
@@ -268,7 +269,8 @@ def choose_parts(
     reason = None
     if different < MIN_FRAMES:
         reason = (
-            f"{different} different frames with pasted objects are fewer than {MIN_FRAMES}, so "
+            f"{counted(different, 'different frame')} with pasted objects "
+            f"{'is' if different == 1 else 'are'} fewer than {MIN_FRAMES}, so "
             f"{' + '.join(candidates[first].parts)} is taken"
         )
     else:
@@ -324,6 +326,6 @@ def _line(record: Mapping[str, Any]) -> str:
         sums.append(f"{name} {entry['average_precision']:.3f}")
     chosen = " + ".join(record["candidates"][record["chosen"]]["parts"])
     return (
-        f"anomaly.parts auto: {chosen} is chosen on {len(record['frames'])} frames with pasted "
-        f"objects, by average precision: {', '.join(sums)}"
+        f"anomaly.parts auto: {chosen} is chosen on {counted(len(record['frames']), 'frame')} "
+        f"with pasted objects, by average precision: {', '.join(sums)}"
     )

@@ -18,6 +18,7 @@ from segunc.affine.noise import mix_seed
 from segunc.affine.posterior import Prior
 from segunc.baselines.dynamics import LogDensity
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.data.labels import IGNORE
 from segunc.data.module import SegmentationDataset, collate
 from segunc.networks.gradients import run_with_gradients
@@ -137,7 +138,7 @@ def minibatches(
     """
     if len(frames) < size:
         raise InputError(
-            f"{len(frames)} training frames do not fill a batch of {size}",
+            f"{counted(len(frames), 'training frame')} cannot fill a batch of {size}",
             hint="lower data.batch_size",
         )
     batches_a_pass = len(frames) // size

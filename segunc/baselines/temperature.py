@@ -23,6 +23,7 @@ from segunc.affine.noise import mix_seed
 from segunc.baselines.fitted import frames_as_seen
 from segunc.core.bounds import NonNegativeInt, PositiveInt
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.data.labels import IGNORE
 from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
@@ -230,7 +231,7 @@ def scale_temperature(run: FitRun[Temperature]) -> Model:
     frames = int(sample.frames[-1]) + 1
     pixels = len(sample.labels)
     draws = draws_of(branches_of(model.network, model.posterior), model.posterior, settings.draws)
-    run.say(f"mean of {draws} draws at {pixels:,} pixels of {frames} frames")
+    run.say(f"mean of {counted(draws, 'draw')} at {pixels:,} pixels of {counted(frames, 'frame')}")
     temperature = fit_temperature(sample)
     check_temperature(temperature)
     calibration = Calibration(

@@ -24,6 +24,7 @@ from segunc.core.device import full_float32
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
 from segunc.core.places import without_place
+from segunc.core.terminal import counted
 from segunc.data.frame_names import composed
 from segunc.data.images import AnyImage
 from segunc.data.labels import IGNORE
@@ -162,7 +163,10 @@ def read_judged(files: Sequence[Path], maps: str | None) -> JudgedRun:
         notes.append(dates)
     of_frames = sum(verdict.region is None and verdict.verdict != "" for verdict in verdicts)
     if of_frames:
-        notes.append(f"{of_frames} verdicts are on whole frames, which have no place in the bank")
+        notes.append(
+            f"{counted(of_frames, 'verdict', 'is')} on whole frames, which have no place in the "
+            "bank"
+        )
     false_alarms = _regions(verdicts, [FALSE_ALARM])
     to_find = _regions(verdicts, STAY_OUT)
     disputed = false_alarms.keys() & to_find.keys()
@@ -242,7 +246,9 @@ def images_of(
         first = next(iter(waiting.values()))
         reason = f": {missing}" if missing and source is None else ""
         raise InputError(
-            f"{len(waiting)} frames with verdicts have no image, first '{first}'{reason}",
+            f"{counted(len(waiting), 'frame')} with verdicts "
+            f"{'lacks' if len(waiting) == 1 else 'lack'} an image, first "
+            f"'{first}'{reason}",
             hint=hint,
         )
 

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import segunc
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
-from segunc.core.terminal import say, visible
+from segunc.core.terminal import counted, say, visible
 from segunc.core.urls import local_folder
 
 FUNCTIONS = {"import": "import_network"}  # functions of verbs whose name is a word of Python
@@ -100,7 +100,7 @@ def _show_demo(result: Any, options: opts.DemoOptions) -> Iterator[str]:
 
 def _show_init(result: Any, options: opts.InitOptions) -> Iterator[str]:
     yield from result.about
-    written = [] if options.update else [str(result.config)]
+    written = [] if result.config in result.kept else [str(result.config)]
     if result.kept:
         were = "it was" if len(result.kept) == 1 else "they were"
         yield f"kept {' and '.join(str(path) for path in result.kept)} as {were}"
@@ -138,7 +138,7 @@ def _show_train(result: Any, options: opts.TrainOptions) -> Iterable[str]:
         _tell_line(f"{_training_in_words(network.measured)}; wrote {network.path}")
     if options.seeds is not None:
         _tell_line(
-            f"{len(options.seeds)} networks in {result.out};"
+            f"{counted(len(options.seeds), 'network')} in {result.out};"
             f" as one model: segunc finetune --method ensemble --base {result.out}"
         )
     else:
@@ -178,11 +178,17 @@ def _data_words(settings: Any) -> list[str]:
 
 def _training_in_words(measured: Mapping[str, Any]) -> str:
     """Return how long one network was trained, and how good it is."""
-    if not measured["epochs"]:
+    epochs = measured["epochs"]
+    if not epochs:
         return "took over the weights"
     miou = "not measured" if measured["val_miou"] is None else f"{measured['val_miou']:.4f}"
+    if measured["best_epoch"] is not None and epochs > 1:
+        miou += (
+            f" of epoch {measured['best_epoch']} of {epochs}, the best measured, whose weights are "
+            "kept"
+        )
     return (
-        f"trained {measured['epochs']} epochs ({measured['steps']} steps)"
+        f"trained {counted(epochs, 'epoch')} ({counted(measured['steps'], 'step')})"
         f" in {measured['seconds']:.0f} s: validation mIoU {miou}"
     )
 
@@ -197,9 +203,10 @@ def _show_finetune(result: Any, options: opts.FinetuneOptions) -> Iterable[str]:
 def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     """Return the command that comes after a fine-tuning.
 
-    Features need the anomaly score that is made of them; another temperature has removed it. A
-    model is calibrated by a temperature, and a calibrated model is evaluated. Without data, only
-    maps can be made.
+    Features need the anomaly score that is made of them; another temperature has removed it. Where
+    the configuration or the data speak of anomalies, this score comes next, because it finds
+    unknown objects best. Another model is calibrated by a temperature, and a calibrated model is
+    evaluated. Without data, only maps can be made.
     """
     from segunc.posteriors.model import default_scores
     from segunc.training.config import recorded_data
@@ -210,22 +217,48 @@ def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     in_place = ["--base", str(model), "--out", str(model)]
     config = [] if options.config is None else ["--config", str(options.config)]
     has_features = (model / "features.json").exists()
-    lacks_anomaly = has_features and "anomaly" not in default_scores(model)
-    if options.method == "features" or (options.method == "temperature" and lacks_anomaly):
+    has_anomaly = "anomaly" in default_scores(model)
+    lacks_sum = has_features and not has_anomaly
+    if options.method == "features" or (options.method == "temperature" and lacks_sum):
         words = [*config, "--method", "anomaly", *in_place, *data_words]
         if not has_data:
             words += ["--anomaly.images", "IMAGES"]
         return f"segunc finetune {shlex.join(words)}"
     if not has_data:
         return f"segunc predict {shlex.join(['--model', str(model)])} --input IMAGES --out maps"
-    if options.method not in CALIBRATIONS:
-        words = [*config, "--method", "temperature", *in_place, *data_words]
+    method = ""
+    if not (has_features or has_anomaly) and options.method != "class-sets":
+        method = _method_for_anomalies(model, options)
+    if not method and options.method not in CALIBRATIONS:
+        method = "temperature"
+    if method:
+        words = [*config, "--method", method, *in_place, *data_words]
         return f"segunc finetune {shlex.join(words)}"
     # Data that were typed stand in the record of the model, not in the configuration.
     if data_words or not _names_data(options.config):
         config = []
     words = [*config, "--model", str(model), "--out", "metrics.json"]
     return f"segunc evaluate {shlex.join(words)}"
+
+
+def _method_for_anomalies(model: Path, options: opts.FinetuneOptions) -> str:
+    """Return the first method of an anomaly score for a model without features; empty if nothing
+    says that unknown objects are looked for.
+    """
+    from segunc.core.files import read_json
+    from segunc.networks.description import COLOUR
+    from segunc.networks.model_folder import DESCRIPTION
+    from segunc.training.config import read_config, recorded_data
+
+    sections = set() if options.config is None else read_config(Path(options.config)).keys()
+    for method in ("features", "anomaly"):
+        if method in sections:
+            return method
+    if not (recorded_data(model) or {}).get("anomaly_class"):
+        return ""
+    # The second encoder of the packaged bank, which the score takes here, sees colours.
+    description = read_json(model / DESCRIPTION, "the description of a network")
+    return "anomaly" if len(description.get("mean", ())) == COLOUR else ""
 
 
 def _names_data(config: Path | str | None) -> bool:
@@ -245,9 +278,9 @@ def _show_predict(result: Any, options: opts.PredictOptions) -> Iterator[str]:
         seconds = done.summary.seconds
         rate = finished / max(seconds, 1e-9)
         yield (
-            f"{finished + skipped} frames in {done.out}:"
+            f"{counted(finished + skipped, 'frame')} in {done.out}:"
             f" {finished} in {seconds:.1f} s ({rate:.2f} frames/s),"
-            f" {skipped} were finished before; {done.how}"
+            f" {skipped} {'was' if skipped == 1 else 'were'} finished before; {done.how}"
         )
         if done.video is not None:
             yield f"overlay video: {done.video}"
@@ -262,7 +295,7 @@ def _show_evaluate(result: Any, options: opts.EvaluateOptions) -> Iterator[str]:
     if result.path is not None:
         yield f"wrote {result.path}"
     if options.plots:
-        yield f"wrote {len(result.figures)} files of figures to {options.plots}"
+        yield f"wrote {counted(len(result.figures), 'file')} of figures to {options.plots}"
     if "unfinished" in result.numbers:
         yield f"note: {result.numbers['unfinished']}"
     yield from result.exceeded
@@ -277,7 +310,8 @@ def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str
     yield threshold.condition
     score = threshold.preparation.name_of(threshold.score)
     yield (
-        f"threshold: {score} >= {threshold_text(threshold.value)}, from {threshold.units} units"
+        f"threshold: {score} >= {threshold_text(threshold.value)}, from "
+        f"{counted(threshold.units, 'unit')}"
         f" ({threshold.method}; {threshold.minimum_units} are the fewest)"
     )
     for control, risk in result.price.items():
@@ -289,7 +323,7 @@ def _show_threshold(result: Any, options: opts.ThresholdOptions) -> Iterator[str
     yield f"  false regions: {result.regions:.3g} a frame, of at least {threshold.smallest} pixels"
     for group, record in threshold.groups.items():
         value = threshold_text(record["value"])
-        yield f"  group {group}: {score} >= {value}, from {record['units']} units"
+        yield f"  group {group}: {score} >= {value}, from {counted(record['units'], 'unit')}"
     yield f"wrote {result.path}; give it to --flag"
 
 
@@ -349,7 +383,7 @@ def _lines_of_events(events: Iterable[Any], top: int) -> Iterator[str]:
     for event in strongest:
         span = f"{format_time(event.start['time'])} to {format_time(event.end['time'])}"
         peak = f"peak {event.peak['frame']}"
-        extent = f"{event.frames} frames, at most {event.largest} px"
+        extent = f"{counted(event.frames, 'frame')}, at most {event.largest} px"
         yield (f"{event.id:4d}  {span}  {event.score} {event.peak['value']:<10.6g}{extent}, {peak}")
 
 
@@ -394,7 +428,8 @@ def _show_watch(result: Any, options: opts.WatchOptions) -> Iterator[str]:
             f"{count} {DROPPED_WORDS[reason]}" for reason, count in end["dropped"].items() if count
         )
         yield (
-            f"{end['read']} frames: {end['processed']} processed, {dropped or 'none dropped'}; "
+            f"{counted(end['read'], 'frame')}: {end['processed']} processed, "
+            f"{dropped or 'none dropped'}; "
             f"{end['alarms']} with an alarm"
         )
         yield f"wrote {result.path}"

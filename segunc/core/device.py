@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from segunc.core.bounds import Threads, check_device, check_value
 from segunc.core.errors import InputError
 from segunc.core.modes import eval_mode
+from segunc.core.terminal import counted
 
 Precision = Literal["float32", "bfloat16"]
 """Of a network that predicts."""
@@ -102,7 +103,8 @@ def describe_device(device: torch.device) -> str:
     """Return the device in words."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)} ({device})"
-    return f"cpu, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
+    threads = counted(torch.get_num_threads(), "thread")
+    return f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -134,7 +134,7 @@ def failed_frames(failed: Mapping[str, str], what: str) -> str:
 
     Args:
         failed: frame -> why it failed.
-        what: what became of them, e.g. ``are not in the recording``.
+        what: what became of several, e.g. ``are not in the recording``.
 
     Returns:
         The line; empty where none failed.
@@ -145,7 +145,12 @@ def failed_frames(failed: Mapping[str, str], what: str) -> str:
     if not failed:
         return ""
     frame, reason = next(iter(failed.items()))
-    return f"{len(failed)} frames {what}, first {frame} ({reason})"
+    frames = "1 frame" if len(failed) == 1 else f"{len(failed)} frames"
+    if len(failed) == 1:
+        verb, _, rest = what.partition(" ")
+        verb_of_one = {"are": "is", "have": "has"}.get(verb, verb)
+        what = f"{verb_of_one} {rest}"
+    return f"{frames} {what}, first {frame} ({reason})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

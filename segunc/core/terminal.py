@@ -70,6 +70,16 @@ def open_standard_streams() -> None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 member``, ``2 members``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str, verb: str = "") -> str:
+    """Return a number with its noun, and with the verb that follows, if any: ``1 member``,
+    ``2 members are``.
+
+    Args:
+        number: how many there are.
+        noun: one of them; an s makes it several.
+        verb: of one of them, such as ``is``, ``has`` or ``holds``.
+    """
+    if number == 1:
+        return f"1 {noun} {verb}".rstrip()
+    verb_of_several = {"is": "are", "was": "were", "has": "have"}.get(verb, verb.removesuffix("s"))
+    return f"{number} {noun}s {verb_of_several}".rstrip()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.data.census import Census, Value, take_census
 from segunc.data.image_files import image_files, is_image_file
 from segunc.data.images import Colour, label_rank
@@ -262,7 +263,7 @@ def _label_files(root: Path, files: Sequence[Path], found: Found) -> list[Path]:
         )
         return labels
     raise NoLabelsError(
-        f"{root} holds {len(files)} images, but no file or folder is named as labels "
+        f"{root} holds {counted(len(files), 'image')}, but no file or folder is named as labels "
         "(such as labels, masks or NAME_label.png)",
         hint="--labels FOLDER names the folder of the labels",
     )
@@ -280,8 +281,8 @@ def _in_splits(
     left_out: set[Path] = set()
     if inside and outside:
         found.notes.append(
-            f"leaves out {len(outside)} pairs outside of the folders train, val and test, "
-            f"the first is {outside[0].image}; --images and --labels choose others"
+            f"leaves out {counted(len(outside), 'pair')} outside of the folders train, val and "
+            f"test, the first is {outside[0].image}; --images and --labels choose others"
         )
         left_out.update(pair.image for pair in outside)
         pairs = inside
@@ -289,7 +290,8 @@ def _in_splits(
     if unlabelled:
         splits = sorted({split_of(path) or "folders that name no split" for path in unlabelled})
         found.notes.append(
-            f"leaves out {len(unlabelled)} images of {' and '.join(splits)}, where none has a label"
+            f"leaves out {counted(len(unlabelled), 'image')} of {' and '.join(splits)}, where "
+            "none has a label"
         )
         left_out.update(unlabelled)
     return pairs, [path for path in images if path not in left_out]
@@ -334,7 +336,8 @@ def _check_missing(
             hint="--labelled-only leaves them out; --images names the images, if these are none",
         )
     found.notes.append(
-        f"leaves out {len(missing)} images without a label, the first is {missing[0]}{other_kind}"
+        f"leaves out {counted(len(missing), 'image')} without a label, the first is "
+        f"{missing[0]}{other_kind}"
     )
 
 
@@ -356,7 +359,7 @@ def _note_alone(
     alone = [path for path in labels if path not in paired]
     if alone:
         found.notes.append(
-            f"leaves out {len(alone)} labels without an image, the first is {alone[0]}"
+            f"leaves out {counted(len(alone), 'label')} without an image, the first is {alone[0]}"
         )
 
 
@@ -378,8 +381,9 @@ def _with_classes(found: Found, pairs: list[Pair], labels: LabelMap | None) -> l
         if not others:
             continue
         found.notes.append(
-            f"leaves out {len(kept) - len(others)} pairs of {split or 'no split'}, whose labels "
-            f"hold no class of label map {labels.name}: dummies, as of a published test set"
+            f"leaves out {counted(len(kept) - len(others), 'pair')} of {split or 'no split'}, "
+            f"whose labels hold no class of label map {labels.name}: dummies, as of a published "
+            "test set"
         )
         kept = others
     return kept

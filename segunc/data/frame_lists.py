@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_rows, reading, safe_name
+from segunc.core.terminal import counted
 from segunc.data.frame_names import composed
 
 FRAME_COLUMNS = ("split", "image", "label")
@@ -93,7 +94,7 @@ def images_in_two_splits(list_path: Path) -> str:
             shared.append(f"{frame.image} is both in {first_split} and in {frame.split}")
     if not shared:
         return ""
-    return f"{list_path} has {len(shared)} images in two splits: {shared[0]}"
+    return f"{list_path} has {counted(len(shared), 'image')} in two splits: {shared[0]}"
 
 
 def _one_spelling(image: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.data.frame_names import LABEL_ENDINGS, LABEL_FOLDERS, composed, frame_name, frame_stem
 from segunc.data.image_files import (
     LOSSY_SUFFIXES,
@@ -159,7 +160,7 @@ def match_labels(
         if len(candidates) > 1:
             first = ", ".join(path.relative_to(folder).as_posix() for path in candidates[:3])
             raise InputError(
-                f"frame {frame} has {len(candidates)} labels in {folder}: {first}",
+                f"frame {frame} has {counted(len(candidates), 'label')} in {folder}: {first}",
                 hint="remove or rename the others",
             )
         label = candidates[0]

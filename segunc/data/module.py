@@ -31,6 +31,7 @@ from segunc.core.bounds import (
 )
 from segunc.core.errors import InputError, shortened
 from segunc.core.patterns import Searcher, pattern_of_file
+from segunc.core.terminal import counted
 from segunc.data.channels import COLOUR, load_frame
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import Sample
@@ -354,6 +355,10 @@ class SegmentationDataModule(L.LightningDataModule):
                 training += samples
         return training
 
+    def frame_names(self, split: str) -> list[str]:
+        """Return the name of each frame of a split that has class labels, below the root."""
+        return [sample.name for sample in self._samples(split)]
+
     def sequences(self) -> dict[str, list[Sample]]:
         """Return the training frames of each sequence.
 
@@ -370,8 +375,8 @@ class SegmentationDataModule(L.LightningDataModule):
         unmatched = sequences.pop("", [])
         if unmatched:
             raise InputError(
-                f"data.sequence {pattern.pattern} finds no sequence in {len(unmatched)} training "
-                f"frames, the first is {unmatched[0].name}",
+                f"data.sequence {pattern.pattern} finds no sequence in "
+                f"{counted(len(unmatched), 'training frame')}, the first is {unmatched[0].name}",
                 hint=f"sequences found: {_counts(sequences)}",
             )
         if self.held_out is not None and self.held_out not in sequences:
@@ -439,7 +444,8 @@ class SegmentationDataModule(L.LightningDataModule):
             classes = " or ".join(self.entry.declared)
             without = f" without {classes}" if classes else ""
             raise InputError(
-                f"{frames} training frames{without} are fewer than a batch of {self.batch_size}",
+                f"{counted(frames, 'training frame')}{without} {'is' if frames == 1 else 'are'} "
+                f"fewer than a batch of {self.batch_size}",
                 hint="lower data.batch_size",
             )
 
@@ -496,5 +502,5 @@ def _class_names(setting: str | list[str] | None) -> list[str]:
 
 def _counts(sequences: dict[str, list[Sample]]) -> str:
     """Return the sequences and their numbers of frames in words."""
-    counts = [f"{name} ({len(samples)} frames)" for name, samples in sequences.items()]
+    counts = [f"{name} ({counted(len(samples), 'frame')})" for name, samples in sequences.items()]
     return ", ".join(counts) or "none"

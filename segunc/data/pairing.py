@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order
+from segunc.core.terminal import counted
 from segunc.data.images import label_rank
 from segunc.data.names import (
     CLASS_WORDS,
@@ -150,7 +151,7 @@ def _roles_and_places(images: Sequence[Path]) -> Signature:
 
 def _several_labels(labels: Sequence[Path], hint: str) -> InputError:
     some = ", ".join(path.as_posix() for path in labels[:3])
-    return InputError(f"an image has {len(labels)} labels: {some}", hint=hint)
+    return InputError(f"an image has {counted(len(labels), 'label')}: {some}", hint=hint)
 
 
 def _labels_by_rule(

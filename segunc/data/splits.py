@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, frame_order, open_file, read_text, reading
+from segunc.core.terminal import counted
 from segunc.data.frame_names import composed, frame_stem
 from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
 from segunc.data.names import SPLIT_WORDS, words_of
@@ -239,8 +240,8 @@ def followed_lists(
     notes.append(f"takes the splits from {best.names}")
     if best.unknown:
         notes.append(
-            f"leaves out {len(best.unknown)} lines of {best.names} whose files are not there, "
-            f"the first is {best.unknown[0]}"
+            f"leaves out {counted(len(best.unknown), 'line')} of {best.names} whose files are "
+            f"not there, the first is {best.unknown[0]}"
         )
     return best
 
@@ -261,7 +262,7 @@ def with_splits(pairs: Sequence[Pair], listed: Listed, notes: list[str]) -> list
     left_out = [pair for pair in pairs if pair.image not in listed.split_of]
     if left_out:
         notes.append(
-            f"leaves out {len(left_out)} pairs that {listed.names} do not name, "
+            f"leaves out {counted(len(left_out), 'pair')} that {listed.names} do not name, "
             f"the first is {left_out[0].image}"
         )
     return kept

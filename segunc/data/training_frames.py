@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from segunc.core.terminal import counted
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of
@@ -12,6 +15,8 @@ val holds an anomaly.
 """
 RECORD = "training_frames"
 """Key of the record of a network."""
+EPOCH_FRAMES = "epoch_frames"
+"""Key of the record of a network: the frames that chose its epoch, see :func:`name_hashes`."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,9 @@ class TrainingFrames:
         of_sequence = selection if self.held_out is not None else 0
         others = self.train + self.substitute + of_sequence
         parts = [
-            f"{self.left_out} of {self.left_out + others} training frames hold {classes} and are "
-            "left out"
+            f"{self.left_out} of {self.left_out + others} training frames "
+            f"{'holds' if self.left_out == 1 else 'hold'} {classes} and "
+            f"{'is' if self.left_out == 1 else 'are'} left out"
         ]
         if self.substitute:
             reason = f"every frame of val holds {classes}"
@@ -59,13 +65,17 @@ class TrainingFrames:
             if self.held_out is not None:
                 purpose = f"for the split {SELECTION}"
             parts.append(
-                f"{reason}, so {self.substitute} of the other {others} are taken {purpose}"
+                f"{reason}, so {self.substitute} of the other {others} "
+                f"{'is' if self.substitute == 1 else 'are'} taken {purpose}"
             )
         elif self.validation_left_out:
-            parts.append(f"so are {self.validation_left_out} frames of val")
+            parts.append(
+                f"so {'is' if self.validation_left_out == 1 else 'are'} "
+                f"{counted(self.validation_left_out, 'frame')} of val"
+            )
         if of_sequence:
             parts.append(f"the epoch is chosen on the {of_sequence} of sequence {self.held_out}")
-        parts.append(f"{self.train} are left to train")
+        parts.append(f"{self.train} {'is' if self.train == 1 else 'are'} left to train")
         return "; ".join(parts)
 
     def warning(self, batch_size: int) -> str:
@@ -75,7 +85,8 @@ class TrainingFrames:
             return ""
         amount = f"only {steps} step an epoch" if steps else "no step"
         return (
-            f"{self.train} training frames in batches of {batch_size} make {amount}, so the "
+            f"{counted(self.train, 'training frame')} in batches of {batch_size} "
+            f"{'makes' if self.train == 1 else 'make'} {amount}, so the "
             "network learns little. Hint: lower data.batch_size, or hold out a class that fewer "
             "frames hold"
         )
@@ -123,4 +134,43 @@ def epoch_words(validation: object, record: Mapping[str, Any]) -> str:
     return (
         f"its epoch was chosen on {record.get('selection')} other frames of the split train, "
         "because every frame of val holds a class that was left out"
+    )
+
+
+def name_hashes(names: Iterable[str]) -> list[str]:
+    """Return a short hash of the name of each frame, sorted. A record of them names no file."""
+    return sorted(hashlib.sha256(name.encode()).hexdigest()[:16] for name in names)
+
+
+def note_on_epoch_frames(
+    provenance: Mapping[str, Any], names: Iterable[str], base: str, *, is_same_split: bool
+) -> str:
+    """Return a note on frames that chose the epoch of a network and are trained on now; empty where
+    there are none.
+
+    Args:
+        provenance: of the network.
+        names: of the frames that are trained on now.
+        base: the network, in words.
+        is_same_split: whether the settings of the data say that the frames of ``val`` are those
+            of the training of the network. It counts where the network records no frames.
+    """
+    recorded = provenance.get(EPOCH_FRAMES)
+    if recorded is None:
+        if provenance.get("val_miou") is None or is_same_split:
+            return ""
+        return (
+            f"an earlier version trained {base} and did not record which frames chose its epoch, "
+            "so it cannot be known whether the fine-tuning trains on some of them. To be sure, "
+            "train the network again"
+        )
+    hashes = name_hashes(names)
+    common = len(set(recorded).intersection(hashes))
+    if not common:
+        return ""
+    frames = counted(len(hashes), "training frame")
+    return (
+        f"{common} of {frames} chose the epoch of {base}, because the split has changed since. To "
+        "train on none of them, give these frames the split that they had, or train the network "
+        "again"
     )

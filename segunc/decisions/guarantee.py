@@ -15,6 +15,7 @@ from typing import Any, Literal
 from segunc.core.bounds import Settings, from_plain
 from segunc.core.errors import InputError
 from segunc.core.files import differing_keys, json_sha256, note_without_seal, read_result
+from segunc.core.terminal import counted
 from segunc.decisions.preparation import AS_IT_IS, Preparation
 from segunc.scores import SCORES
 
@@ -247,8 +248,8 @@ class GuaranteedThreshold(Settings):
     def _why_silent(self) -> str:
         if self.control in FALLING:
             return (
-                f"{self.units} units allow none at {self.control} of {self.level:g}; a larger "
-                "--level or more units flag more"
+                f"{counted(self.units, 'unit', 'allows')} none at {self.control} of "
+                f"{self.level:g}; a larger --level or more units flag more"
             )
         return (
             f"they keep to {self.control} of {self.level:g} without it; a lower --level flags more"

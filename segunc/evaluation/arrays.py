@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, nearest
+from segunc.core.terminal import counted
 from segunc.data.labels import IGNORE, UNKNOWN
 
 Array = npt.NDArray[Any]
@@ -182,7 +183,7 @@ def label_frames(labels: Any, names: Sequence[str] | None) -> dict[str, Array]:
     elif isinstance(names, str):
         raise InputError(f"names is the text '{names}'", hint=f"give a list: names=['{names}']")
     if len(names) != len(frames):
-        raise InputError(f"{len(names)} names are given for {len(frames)} labels")
+        raise InputError(f"{len(names)} names are given for {counted(len(frames), 'label')}")
     if len({*names}) != len(names):
         repeated = next(name for name in names if list(names).count(name) > 1)
         raise InputError(f"two frames are named '{repeated}'", hint="give each its own name")
@@ -192,7 +193,9 @@ def label_frames(labels: Any, names: Sequence[str] | None) -> dict[str, Array]:
 def _only_frame(value: Any, argument: str, axes: int = 2) -> Array:
     frames = split_frames(value, argument, axes)
     if len(frames) > 1:
-        raise InputError(f"{argument} holds {len(frames)} frames", hint="give one array for a name")
+        raise InputError(
+            f"{argument} holds {counted(len(frames), 'frame')}", hint="give one array for a name"
+        )
     return frames[0]
 
 

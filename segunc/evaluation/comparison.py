@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.core.terminal import visible
+from segunc.core.terminal import counted, visible
 from segunc.data.datasets import data_words
 from segunc.decisions.guarantee import RISKS
 from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS, Hits
@@ -348,7 +348,7 @@ def heading(result: EvaluationResult) -> str:
     frames = counts.get("frames_scored", counts.get("frames"))
     labelled = counts.get("labelled_frames", 0)
     anomalies = counts.get("anomaly_frames", 0)
-    number = "frames not counted" if frames is None else f"{frames} frames"
+    number = "frames not counted" if frames is None else counted(frames, "frame")
     parts = [
         model,
         images_words(run) or "folder of the images not recorded",

@@ -636,7 +636,7 @@ class Evaluator(Gatherer):
         if self.left_out:
             first = f" (first {self.left_out[0]['frame']}: {self.left_out[0]['reason']})"
         return (
-            f"none of {len(self.left_out)} frames could be scored{first}; "
+            f"no frame of {len(self.left_out)} could be scored{first}; "
             "check that the labels belong to these maps"
         )
 

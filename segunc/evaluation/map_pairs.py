@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from segunc.core.errors import InputError
 from segunc.core.files import differing_keys
+from segunc.core.terminal import counted
 from segunc.data.frame_names import composed
 from segunc.data.labels import IGNORE
 from segunc.decisions.flags import Threshold
@@ -195,8 +196,9 @@ class MapsPair:
         hint = self._hint_of_watch() or "run segunc predict on the same images with both models"
         if others:
             return InputError(
-                f"{first.place} and {second.place} are of other images: each of the {len(others)} "
-                f"frames that both name, first {others[0]}, has another image hash",
+                f"{first.place} and {second.place} are of other images: no frame that "
+                f"both name has the same image hash ({counted(len(others), 'frame')}, first "
+                f"{others[0]})",
                 hint=hint,
             )
         return InputError(
@@ -351,8 +353,8 @@ class MapsPair:
         notes += self._of_unshared_frames()
         if self.by_name_alone:
             notes.append(
-                f"{self.by_name_alone} frames are matched by their names alone, because a folder "
-                "does not record the hash of their image"
+                f"{counted(self.by_name_alone, 'frame', 'is')} matched by name alone, because a "
+                "folder does not record the hash of each image"
             )
         if self.class_fault:
             notes.append(f"Predicted classes are not compared: {self.class_fault}")

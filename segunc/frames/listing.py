@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 
 from segunc.core.errors import InputError
 from segunc.core.files import frame_order
+from segunc.core.terminal import counted
 from segunc.data.image_files import ARRAY_SUFFIXES, is_hidden, is_image_file
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".avi", ".mov", ".mkv", ".m4v", ".mpg", ".mpeg", ".ts")
@@ -116,7 +117,7 @@ def no_image(subject: str, listing: Listing) -> InputError:
         return InputError(fact, hint=f"give a video itself: {listing.videos[0]}")
     if listing.deeper:
         first = listing.deeper[0]
-        fact += f", but {len(listing.deeper)} videos in its folders, first {first}"
+        fact += f", but {counted(len(listing.deeper), 'video')} in its folders, first {first}"
         return InputError(fact, hint=f"--input '{first.parent}/*{first.suffix}' takes those of one")
     if listing.unread:
         first = listing.unread[0]

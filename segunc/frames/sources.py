@@ -17,6 +17,7 @@ from pathlib import Path
 
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import frame_order, inside, nearest_path
+from segunc.core.terminal import counted
 from segunc.core.urls import is_url, shown_url, split_topic
 from segunc.data.channels import COLOUR, check_colour_file
 from segunc.data.image_files import ARRAY_SUFFIXES, IMAGE_SUFFIXES, is_image_file
@@ -191,8 +192,8 @@ def _notes(
     if labels:
         example = labels[0].relative_to(listing.root).as_posix()
         notes.append(
-            f"{path}: {len(frames)} images; {len(labels)} others left out as labels, "
-            f"e.g. {example} (--all-images takes them)"
+            f"{path}: {counted(len(frames), 'image')}; {counted(len(labels), 'other')} left out "
+            f"as labels, e.g. {example} (--all-images takes them)"
         )
     return tuple(notes)
 

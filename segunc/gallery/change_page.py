@@ -89,6 +89,8 @@ class Changes:
     def condition(self) -> str:
         """Return under which condition the numbers hold."""
         part = f"all {self.frames} frames with alarms"
+        if self.frames == 1:
+            part = "the one frame with alarms"
         if self.frames < self.frames_with_alarms:
             part = f"{self.frames} of {self.frames_with_alarms} frames with alarms"
         scale = " and its scale of before" if "scores" in SCORES[self.score].sources else ""

@@ -20,6 +20,7 @@ from segunc.colours import DisplayRange
 from segunc.core.errors import InputError
 from segunc.core.files import json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
+from segunc.core.terminal import counted
 from segunc.core.version import tool_commit, tool_version
 from segunc.decisions.flags import (
     Threshold,
@@ -190,7 +191,9 @@ def _image_notices(rows: Sequence[FrameRow], missing: str | None) -> list[str]:
     without = sum(IMAGE not in row.contents for row in rows)
     if not without:
         return []
-    return [f"{without} of {len(rows)} frames have no image; their maps are shown alone."]
+    have = "has" if without == 1 else "have"
+    frames = counted(len(rows), "frame")
+    return [f"{without} of {frames} {have} no image; the maps are shown alone."]
 
 
 def _calibration_notices(

@@ -14,6 +14,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside, parse_json, read_bytes, read_json
+from segunc.core.terminal import counted
 from segunc.core.version import now, tool_commit, tool_version
 from segunc.maps.shards import MANIFEST_NAME, REPAIR, find_log, joined_state, unseal
 from segunc.scores import SCORES
@@ -197,12 +198,11 @@ def what_is_missing(place: str, manifest: Manifest, lines: int) -> str | None:
     """
     status = manifest.get("status", "unknown")
     if status != "finished":
-        return (
-            f"the run that writes {place} has not finished (status {status}, {lines} frames so far)"
-        )
+        so_far = counted(lines, "frame")
+        return f"the run that writes {place} has not finished (status {status}, {so_far} so far)"
     lost = manifest["finished"] - lines
     if lost > 0:
-        return f"{place} has lost the lines of {lost} finished frames; {REPAIR}"
+        return f"{place} has lost the lines of {counted(lost, 'finished frame')}; {REPAIR}"
     source = manifest.get("source", {})
     listed = source.get("frames")
     done = manifest["finished"] + len(manifest["failed"])
@@ -210,7 +210,7 @@ def what_is_missing(place: str, manifest: Manifest, lines: int) -> str | None:
     if "shards" in manifest and source.get("kind") != "video" and listed not in (None, done):
         return (
             f"the shards of {place} saw different lists of frames, the first of which saw "
-            f"{listed} frames, and all together saw {done}: some may be missing"
+            f"{counted(listed, 'frame')}, and all together saw {done}: some may be missing"
         )
     return None
 

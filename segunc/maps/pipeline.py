@@ -48,7 +48,7 @@ class Summary:
         first, reason = next(iter(self.failed.items()))
         return (
             f"{len(self.failed)} of {len(self.failed) + done} frames failed, "
-            f"first {first} ({reason}); the other {done} are kept, "
+            f"first {first} ({reason}); the other {done} {'is' if done == 1 else 'are'} kept, "
             "all failures are listed in manifest.json, and the same command tries them again"
         )
 
@@ -117,8 +117,9 @@ def run_pipeline(  # noqa: PLR0913  each listener has a name
     try:
         writer.begin(source)
         if writer.forgotten and on_note is not None:
-            why = "their maps or images are missing, damaged or others"
-            on_note(f"{writer.forgotten} finished frames are made again: {why}")
+            why = "maps or images are missing, damaged or others"
+            frames = counted(writer.forgotten, "finished frame", "is")
+            on_note(f"{frames} made again: {why}")
         decoder = ThreadPoolExecutor(1, "decode-frames")
         pool = ThreadPoolExecutor(writers, "write-maps")
         with decoder, pool:

@@ -23,6 +23,7 @@ from segunc.core.files import (
     safe_name,
 )
 from segunc.core.removal import MOVE, check_free, remove_partials
+from segunc.core.terminal import counted
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
 from segunc.maps.encoding import (
@@ -512,7 +513,8 @@ class MapsWriter:
         source = manifest["run"].get("input")
         other_names = " of other names" if current.get("frames") == recorded.get("frames") else ""
         raise InputError(
-            f"{self.out} was begun in shards when {source} listed {recorded.get('frames')} frames, "
+            f"{self.out} was begun in shards when {source} listed "
+            f"{counted(recorded.get('frames', 0), 'frame')}, "
             f"and it now lists {current.get('frames')}{other_names}",
             hint="move the new images away until all shards have ended, "
             "or begin all shards again in another --out",

@@ -27,6 +27,7 @@ from segunc.core.files import (
     write_file,
 )
 from segunc.core.removal import remove_cached
+from segunc.core.terminal import counted
 from segunc.core.urls import (
     CONNECTIONS,
     PROBE_NAME,
@@ -178,7 +179,7 @@ def _check_maps(remote: dict[str, RemoteFile], url: str) -> None:
     foreign = remote.keys() - {PROBE_NAME}
     if foreign and MANIFEST_NAME not in remote:
         raise InputError(
-            f"output {shown_url(url)} holds {len(foreign)} files and no maps, "
+            f"output {shown_url(url)} holds {counted(len(foreign), 'file')} and no maps, "
             f"for example {min(foreign)}",
             hint="give another --out",
         )

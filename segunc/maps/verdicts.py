@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
-from segunc.core.terminal import visible
+from segunc.core.terminal import counted, visible
 from segunc.data.frame_names import composed
 
 KINDS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
@@ -418,8 +418,8 @@ def agreement_table(verdicts: Sequence[Verdict]) -> str:
     each; a dash where there is no kappa."""
     frames = agreements(verdicts)
     regions = [pair for pair in region_agreements(verdicts) if pair.regions]
-    lines = [_agreement_line(pair, f"{pair.frames} frames") for pair in frames]
-    lines += [_agreement_line(pair, f"{pair.regions} regions") for pair in regions]
+    lines = [_agreement_line(pair, counted(pair.frames, "frame")) for pair in frames]
+    lines += [_agreement_line(pair, counted(pair.regions, "region")) for pair in regions]
     return "\n\n".join(lines)
 
 

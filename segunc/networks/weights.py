@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import open_file
+from segunc.core.terminal import counted
 
 COUNTER = "num_batches_tracked"
 EXTRA_STATE = "_extra_state"  # of ``nn.Module.get_extra_state``, under which torch stores it
@@ -365,7 +366,7 @@ def load_foreign(
         return []
     where = f" under '{match.prefix}'" if match.prefix else ""
     examples = ", ".join(left_out[:3])
-    note = f"took the weights{where}; left out {len(left_out)} tensors, e.g. {examples}"
+    note = f"took the weights{where}; left out {counted(len(left_out), 'tensor')}, e.g. {examples}"
     return [f"{source}: {note}"]
 
 

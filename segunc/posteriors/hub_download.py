@@ -28,6 +28,7 @@ from segunc.core.files import (
     safe_name,
     write_atomically,
 )
+from segunc.core.terminal import counted
 from segunc.core.version import tool_version
 from segunc.networks.hub_client import (
     Attachment,
@@ -205,7 +206,9 @@ def _check_listing(place: Repository, listing: Listing, names: Sequence[str]) ->
             hint=f"it holds {shortened(shown, 200)}",
         )
     if len(names) > MAX_FILES:
-        raise InputError(f"{place} on the Hub has {len(names)} files, more than {MAX_FILES}")
+        raise InputError(
+            f"{place} on the Hub has {counted(len(names), 'file')}, more than {MAX_FILES}"
+        )
     for name in names:
         size = listing.sizes[name] or 0
         if name.endswith(".json") and size > MAX_RECORD_BYTES:

@@ -18,6 +18,7 @@ from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, mix_seed
 from segunc.affine.posterior import Posterior
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
+from segunc.core.terminal import counted
 from segunc.data.images import resize_nearest
 from segunc.data.labels import IGNORE
 from segunc.networks.gradients import run_with_gradients
@@ -102,7 +103,8 @@ def validation_images(run: FinetuneRun[Any], count: int) -> list[LabelledImage]:
             images.append(LabelledImage(name, image, labels[None].to(device)))
     if len(images) < 2:
         raise InputError(
-            f"{len(images)} validation frames with labels are too few to learn alphas from",
+            f"{counted(len(images), 'labelled validation frame', 'is')} too few to learn alphas "
+            "from",
             hint="raise abnn.alpha_frames, or give a data set with more validation frames",
         )
     return images

@@ -37,6 +37,7 @@ from segunc.core.files import (
 )
 from segunc.core.registry import Registry
 from segunc.core.removal import remove_result
+from segunc.core.terminal import counted
 from segunc.core.trust import agree, find_code
 from segunc.data.image_arrays import (
     ImageBatch,
@@ -1219,7 +1220,8 @@ def check_sites(folder: Path, record: Mapping[str, Any], report: ConversionRepor
     others = sorted({*recorded} ^ {*drawn})
     if others:
         raise InputError(
-            f"the posterior in {folder} has {len(recorded)} normalisation layers, this version "
+            f"the posterior in {folder} has "
+            f"{counted(len(recorded), 'normalisation layer')}, this version "
             f"draws {len(drawn)} (e.g. {others[0]})",
             hint="fine-tune the base again",
         )

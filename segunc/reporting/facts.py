@@ -16,7 +16,12 @@ from segunc.core.places import shown_command, without_place
 from segunc.core.version import full_version, now, tool_commit, tool_version
 from segunc.data.datasets import DATASETS, data_words
 from segunc.data.masks import WHITE_ANOMALIES
-from segunc.data.training_frames import SELECTION, frames_record, is_selected_on_train
+from segunc.data.training_frames import (
+    EPOCH_FRAMES,
+    SELECTION,
+    frames_record,
+    is_selected_on_train,
+)
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import has_other_images, images_words, settings_words
@@ -45,7 +50,7 @@ _TRAINED = {"epochs", "val_miou", "trained"}
 """Keys of the record of a network that ``segunc train`` trained; an imported network has none."""
 _MACHINE = (
     *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
-    *("threads", "seconds", "resumed", "trained"),
+    *("threads", "seconds", "resumed", "trained", EPOCH_FRAMES),
 )
 """Keys of records that say something of the machine, or nothing to a reader."""
 

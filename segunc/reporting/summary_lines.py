@@ -591,7 +591,8 @@ def _operation(facts: Row) -> Line:
     if "operation" in facts["gaps"]:
         if monitor is None:
             return _missing("Operation", MEASUREMENT, "No monitor was run.")
-        why = f"Not measured: {monitor['frames']} frames are too few to raise an alarm."
+        frames = counted(monitor["frames"], "frame", "is")
+        why = f"Not measured: {frames} too few to raise an alarm."
         return _line("Operation", OPEN, why)
     if monitor["fired"]:
         text = f"The monitor fired at {monitor['fired']}, the frames are no longer like before."
@@ -600,7 +601,7 @@ def _operation(facts: Row) -> Line:
         return _line("Operation", BROKEN, f"Alarm: {'; '.join(monitor['alarms'])}.")
     # A state of an earlier version may not record what these frames could have shown.
     power = (monitor.get("power") or {}).get("line") or "few frames show only large changes"
-    text = f"The monitor found no change in {monitor['frames']} frames; {power}."
+    text = f"The monitor found no change in {counted(monitor['frames'], 'frame')}; {power}."
     return _line("Operation", MEASURED, text)
 
 
@@ -610,7 +611,8 @@ def _domain(facts: Row) -> Line:
         return _missing("Operating domain", STATEMENT, "No cells of the domain are given.")
     gaps = domain["gaps"]
     cells = len(domain["cells"])
-    text = f"{gaps} of {cells} cells have fewer than {domain['minimum']} test frames."
+    have = "has" if gaps == 1 else "have"
+    text = f"{gaps} of {counted(cells, 'cell')} {have} fewer than {domain['minimum']} test frames."
     return _line("Operating domain", OPEN if gaps else MEASURED, text)
 
 

@@ -32,6 +32,7 @@ from segunc.core.bounds import PositiveFloat, Settings
 from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, NoteWarning, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
+from segunc.core.terminal import counted
 from segunc.data.images import AnyImage
 from segunc.networks.network import (
     SegmentationNetwork,
@@ -974,8 +975,8 @@ class Sampler:
             self._say_what_failed(check)
         if unreached:
             self._say(
-                f"{len(unreached)} normalisation layers are never called by the network, "
-                f"e.g. {unreached[0]}"
+                f"{counted(len(unreached), 'normalisation layer', 'is')} never called by the "
+                f"network, e.g. {unreached[0]}"
             )
 
     def _say_what_failed(self, check: SelfCheck) -> None:

@@ -29,7 +29,7 @@ from segunc.core.progress import ConsoleProgress
 from segunc.core.removal import check_result, remove_checked, remove_result
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.module import SegmentationDataModule
-from segunc.data.training_frames import RECORD
+from segunc.data.training_frames import EPOCH_FRAMES, RECORD, name_hashes
 from segunc.networks import NetworkDescription, SegmentationNetwork, build_network, save_network
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.networks.network import channels_of
@@ -126,7 +126,14 @@ def is_measured(path: Path) -> bool:
     """Return whether a file says what a training measured."""
     with suppress(InputError):
         content = read_json(path, "what a training measured")
-        return content.keys() == {"val_miou", "epochs", "steps", "seconds", "resumed"}
+        # Those of an earlier version do not say which epoch was the best.
+        return content.keys() - {"best_epoch"} == {
+            "val_miou",
+            "epochs",
+            "steps",
+            "seconds",
+            "resumed",
+        }
     return False
 
 
@@ -413,6 +420,7 @@ def train_network(
         }
         if measured["val_miou"] is not None:
             provenance["validation"] = data.validation
+            provenance[EPOCH_FRAMES] = name_hashes(data.frame_names("val"))
         if measured["steps"]:
             selected = measured["val_miou"] is not None
             provenance[RECORD] = frames.record(selected=selected)
@@ -458,11 +466,13 @@ def _fit_best(
     start = time.perf_counter()
     fit(trainer, task, resume, datamodule=data)
     seconds = time.perf_counter() - start
+    best_epoch = None
     if best.best_model_path:
-        _load_network_of(task, Path(best.best_model_path))
+        best_epoch = _load_network_of(task, Path(best.best_model_path))
     score = best.best_model_score
     return {
         "val_miou": None if score is None else float(score),
+        "best_epoch": best_epoch,
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
         "seconds": round(seconds, 1),
@@ -470,13 +480,17 @@ def _fit_best(
     }
 
 
-def _load_network_of(task: SegmentationTask, checkpoint: Path) -> None:
-    """Give the network of a task the weights in a checkpoint of that task."""
+def _load_network_of(task: SegmentationTask, checkpoint: Path) -> int:
+    """Give the network of a task the weights in a checkpoint of that task, and return its epoch,
+    from 1.
+    """
+    content = read_checkpoint(checkpoint)
     weights: dict[str, Any] = {}
-    for name, value in read_checkpoint(checkpoint)["state_dict"].items():
+    for name, value in content["state_dict"].items():
         if name.startswith("network."):
             weights[name.removeprefix("network.")] = value
     task.network.load_state_dict(weights)
+    return int(content["epoch"]) + 1
 
 
 def train_members(

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 from segunc.data.images import AnyImage
 from segunc.frames.source import FrameSource
 from segunc.options import PredictOptions
@@ -110,8 +111,8 @@ def decide(
     seconds = seconds_of_frame(plain, image, options.size)
     if frames * seconds < SHORTEST_RUN:
         reason = (
-            f"--compile auto: not compiled, because {frames} frames of {seconds:.2g} s take less "
-            f"than {SHORTEST_RUN / 60:.0f} minutes"
+            f"--compile auto: not compiled, because {counted(frames, 'frame')} of {seconds:.2g} s "
+            f"{'takes' if frames == 1 else 'take'} less than {SHORTEST_RUN / 60:.0f} minutes"
         )
         return Decision(plain, False, reason)
     compiled = make_sampler(True)

@@ -243,7 +243,7 @@ def _about_draws(model: Model, sampler: Sampler) -> tuple[str, ...]:
     parts += [f"{name} {value}" for name, value in model.posterior.settings().items()]
     return (
         ", ".join(parts),
-        f"{sampler.draws} draws, {sampler.precision}, {describe_device(sampler.device)}",
+        f"{counted(sampler.draws, 'draw')}, {sampler.precision}, {describe_device(sampler.device)}",
     )
 
 

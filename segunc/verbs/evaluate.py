@@ -13,6 +13,7 @@ from segunc.core.files import file_sha256, write_result
 from segunc.core.places import without_place
 from segunc.core.removal import check_result, remove_result
 from segunc.core.results import VerbResult
+from segunc.core.terminal import counted
 from segunc.core.urls import is_url, local_folder, shown_url
 from segunc.core.version import full_version, now
 from segunc.data.corruptions import Corruption
@@ -525,7 +526,7 @@ def _promises(result: Result) -> tuple[list[str], list[str]]:
     broken = []
     for score, control, numbers in promised(result):
         risk = RISKS[control]
-        units = f"mean over {numbers['units']} other units"
+        units = f"mean over {counted(numbers['units'], 'other unit')}"
         achieved = f"{numbers['risk']:.3g}"
         level = f"{numbers['level']:.3g}"
         if exceeded(numbers):

@@ -29,6 +29,7 @@ from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.terminal import counted
 from segunc.core.urls import is_url
 from segunc.data.channels import shown_colours
 from segunc.data.images import AnyImage, Image
@@ -534,9 +535,10 @@ def _warn_of_frames(job: Job, folder: Path) -> None:
 def _how_computed(sampler: Sampler, chunk: int, cluster: Cluster | None) -> str:
     """Return how maps were computed, in a few words for the last line of a run."""
     precision = f"{sampler.precision}, compiled" if sampler.compiled else sampler.precision
-    words = f"{sampler.draws} draws, chunk {chunk}, {precision}, {describe_device(sampler.device)}"
+    draws = counted(sampler.draws, "draw")
+    words = f"{draws}, chunk {chunk}, {precision}, {describe_device(sampler.device)}"
     if cluster is not None:
-        words += f", {cluster.workers} Ray workers"
+        words += f", {counted(cluster.workers, 'Ray worker')}"
     return words
 
 

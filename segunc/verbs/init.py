@@ -24,7 +24,8 @@ from segunc.colours import CLASS_COLOURS
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import csv_text, read_text, write_file
 from segunc.core.results import VerbResult
-from segunc.data.census import Value, take_census
+from segunc.core.terminal import counted
+from segunc.data.census import MAX_SECONDS, SAMPLED_LABELS, Value, take_census
 from segunc.data.channels import load_shown
 from segunc.data.data_set_table import OWN_ENTRY
 from segunc.data.discover import (
@@ -55,6 +56,7 @@ from segunc.options import InitOptions, recorded_command, takes
 from segunc.verbs.init_update import (
     lines_of_choices,
     note_on_no_record,
+    record_choices,
     step_after_update,
     with_earlier_choices,
     with_earlier_splits,
@@ -158,13 +160,15 @@ def init(options: InitOptions) -> InitResult:
         )
     copies = _note_copies(root, discovered, before if options.update else None)
     rows = _class_rows(discovered, options)
-    kept = [files.config] if options.update else []
+    kept = []
     if not _write_classes(files.classes, rows, options, discovered.notes):
         kept.append(files.classes)
     labels = read_label_map(files.classes)
     _write_frames(files.frames, discovered.pairs)
     write_file(files.picture, encode_jpeg(_picture(discovered, labels)))
     if options.update:
+        if not record_choices(root, options, typed, discovered.notes):
+            kept.insert(0, files.config)
         then = step_after_update(files.config, added, discovered.notes)
     else:
         _write_own_configuration(files, discovered, lines_of_choices(root, options))
@@ -770,14 +774,14 @@ def _about(
     ``frames`` is the list of frames that was written; None for a data set with splits of its own.
     """
     counts = ", ".join(f"{count} {split}" for split, count in found.counts().items())
-    lines = [f"{len(found.pairs)} pairs of image and label: {counts}"]
+    lines = [f"{counted(len(found.pairs), 'pair')} of image and label: {counts}"]
     examples = _spread(found.pairs, count=3)
     lines += [f"  {pair.split}: {pair.image} with {pair.label}" for pair in examples]
     if frames is not None:
         lines.append(f"  other splits: edit the column split of {frames}; --update keeps it")
     lines.append(
-        f"{labels.num_classes} classes by {found.kind} in the {found.looked_at} of "
-        f"{len(found.pairs)} labels that were looked at; training refuses other values"
+        f"{labels.num_classes} classes by {found.kind} in {_labels_in_words(found)} and refuses "
+        "other values"
     )
     pixels = found.pixels
     total = max(1, pixels.total())
@@ -790,6 +794,17 @@ def _about(
         line = f"  {_text(value):>8}  {row.name}: {100 * share:.2f} % of the pixels{ignored}"
         lines.append(line)
     return tuple(lines)
+
+
+def _labels_in_words(found: Found) -> str:
+    """Return in how many labels classes were found, and that training sees all labels."""
+    total = counted(len(found.pairs), "label")
+    if found.looked_at >= len(found.pairs):
+        return f"the {total}; training reads them again"
+    return (
+        f"{found.looked_at} of the {total}, spread over the splits, because init reads about "
+        f"{SAMPLED_LABELS} labels and for {MAX_SECONDS:.0f} s at most; training reads all"
+    )
 
 
 def _spread(pairs: Sequence[Pair], count: int) -> list[Pair]:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from segunc.core.files import read_text, reading
+from segunc.core.files import read_text, reading, write_file
 from segunc.data.discover import path_below
 from segunc.data.frame_lists import FrameRow
 from segunc.data.pairing import Pair
@@ -35,6 +35,7 @@ _METHOD_IN_WORDS = {
 _CHOICE = re.compile(r"^#   --(images|labels|labelled-only) (.+)$", re.MULTILINE)
 """A line of a configuration with an option of its init, as :func:`lines_of_choices` writes it."""
 
+_CHOICES = "# `segunc init --update` takes these options again, unless others are typed:"
 _NO_CHOICES = "# Its `segunc init` was given no --images, --labels or --labelled-only."
 
 
@@ -44,6 +45,17 @@ def lines_of_choices(root: Path, options: InitOptions) -> str:
 
     Patterns are relative to the folder of the data, so that an update may run in another folder.
     """
+    choices = _choices(root, options)
+    if not choices:
+        return f"{_NO_CHOICES}\n"
+    lines = [_CHOICES]
+    # JSON in ASCII, because the name of a folder may hold what ends a line.
+    lines += [f"#   --{name} {json.dumps(value)}" for name, value in choices.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _choices(root: Path, options: InitOptions) -> dict[str, Any]:
+    """Return the options that say which files an update takes, by their names."""
     choices: dict[str, Any] = {}
     if options.images is not None:
         choices["images"] = path_below(root, Path(options.images)).as_posix()
@@ -51,12 +63,66 @@ def lines_of_choices(root: Path, options: InitOptions) -> str:
         choices["labels"] = path_below(root, Path(options.labels)).as_posix()
     if options.labelled_only:
         choices["labelled-only"] = True
-    if not choices:
-        return f"{_NO_CHOICES}\n"
-    lines = ["# `segunc init --update` takes these options again, unless others are typed:"]
-    # JSON in ASCII, because the name of a folder may hold what ends a line.
-    lines += [f"#   --{name} {json.dumps(value)}" for name, value in choices.items()]
-    return "".join(f"{line}\n" for line in lines)
+    return choices
+
+
+def record_choices(root: Path, options: InitOptions, typed: InitOptions, notes: list[str]) -> bool:
+    """Write the options that were typed at an update into the comments of its configuration that
+    the next update reads, and note it. Return whether that changed the configuration.
+
+    Other lines stay as they are. The comments of a configuration of an earlier version, which has
+    none, come before its first setting.
+
+    Args:
+        root: the folder of the data.
+        options: those of the update, with those that the configuration records.
+        typed: those that were typed.
+        notes: get a line.
+    """
+    if not (typed.images or typed.labels or typed.labelled_only):
+        return False
+    config = Path(options.out)
+    text = _text_of(config)
+    ending = "\r" if "\r\n" in text else ""
+    lines = text.split("\n")
+    before = [line for line in lines if _is_of_choices(line)]
+    now = [f"{line}{ending}" for line in lines_of_choices(root, options).splitlines()]
+    if before == now:
+        return False
+    if before:
+        place = lines.index(before[0])
+    else:
+        settings = (number for number, line in enumerate(lines) if not line.startswith("#"))
+        place = next(settings, len(lines))
+    others_before = [line for line in lines[:place] if not _is_of_choices(line)]
+    others_after = [line for line in lines[place:] if not _is_of_choices(line)]
+    write_file(config, "\n".join([*others_before, *now, *others_after]).encode())
+    shown = _words_of_choices(_choices(root, options))
+    notes.append(f"records {shown} in {config}, so the next update takes them again")
+    return True
+
+
+def _words_of_choices(choices: Mapping[str, Any]) -> str:
+    """Return options as they are typed."""
+    words: list[str] = []
+    for name, value in choices.items():
+        words.append(f"--{name}")
+        if isinstance(value, str):
+            words.append(shlex.quote(value))
+    return " ".join(words)
+
+
+def _is_of_choices(line: str) -> bool:
+    """Return whether a line of a configuration is one that :func:`lines_of_choices` wrote."""
+    if line.rstrip("\r") in (_CHOICES, _NO_CHOICES):
+        return True
+    choice = _CHOICE.match(line)
+    if choice is None:
+        return False
+    with suppress(ValueError):
+        json.loads(choice[2])
+        return True
+    return False  # a comment that somebody wrote
 
 
 def with_earlier_choices(options: InitOptions, notes: list[str]) -> InitOptions:
@@ -77,12 +143,8 @@ def with_earlier_choices(options: InitOptions, notes: list[str]) -> InitOptions:
             taken[key] = value
     if not taken:
         return options
-    words: list[str] = []
-    for key, value in taken.items():
-        words.append(f"--{key.replace('_', '-')}")
-        if isinstance(value, str):
-            words.append(shlex.quote(value))
-    notes.append(f"takes {' '.join(words)} of the earlier init, from {config}")
+    words = _words_of_choices({key.replace("_", "-"): value for key, value in taken.items()})
+    notes.append(f"takes {words} of the earlier init, from {config}")
     return replace(options, **taken)
 
 
@@ -164,8 +226,8 @@ def _notes_on_missing(root: Path, images: Iterable[str]) -> Iterator[str]:
         frames = "1 frame" if len(there) == 1 else f"{len(there)} frames"
         yield (
             f"{frames} of the earlier list are left out although their images are there, the first "
-            f"is {there[0]}: --images and --labels do not name them; type patterns that do at "
-            "every --update, because the configuration records those of the first init"
+            f"is {there[0]}: --images and --labels do not name them. To take them again, give "
+            "patterns that do"
         )
 
 
@@ -238,9 +300,12 @@ def step_after_update(config: Path, added: Mapping[str, int], notes: list[str]) 
         return _evaluation(config, model)
     earlier = _earlier_training(config)
     if earlier is not None:
+        where = str(earlier.folder)
+        if earlier.is_of_base:
+            where = f"the training that made the base of {earlier.folder}"
         notes.append(
-            f"the command below has the options of {earlier.folder}, the newest training in "
-            f"{RUNS} with this configuration"
+            f"the command below has the options of {where}, the newest training in {RUNS} with "
+            "this configuration"
         )
     if not added:
         notes.append(
@@ -327,11 +392,13 @@ class _EarlierTraining:
         folder: the model folder.
         words: the words of its command after ``segunc train``.
         date: when it ended, in UTC.
+        is_of_base: whether the model folder was made of the trained network by later commands.
     """
 
     folder: Path
     words: Sequence[str]
     date: str
+    is_of_base: bool
 
 
 def _earlier_training(config: Path) -> _EarlierTraining | None:
@@ -346,12 +413,30 @@ def _earlier_training(config: Path) -> _EarlierTraining | None:
     runs = Path(RUNS)
     for record in sorted([*runs.glob(f"*/{HISTORY}"), *runs.glob(f"*/seed-*/{HISTORY}")]):
         with suppress(ValueError):  # a damaged record names no training
-            for entry in recorded_commands(record.parent)[:1]:
+            commands = recorded_commands(record.parent)
+            for entry in commands[:1]:
                 words = _words_of(entry["command"])
-                training = _EarlierTraining(record.parent, words[2:], entry.get("date", ""))
+                training = _EarlierTraining(
+                    folder=record.parent,
+                    words=words[2:],
+                    date=entry.get("date", ""),
+                    is_of_base=len(commands) > 1 and not _writes_to(words, record.parent),
+                )
                 if words[:2] == ["segunc", "train"] and _has_config(training.words, config):
                     trainings.append(training)
-    return max(trainings, key=lambda training: training.date, default=None)
+
+    def newest_of_its_own(training: _EarlierTraining) -> tuple[str, bool]:
+        return training.date, not training.is_of_base
+
+    return max(trainings, key=newest_of_its_own, default=None)
+
+
+def _writes_to(words: Sequence[str], folder: Path) -> bool:
+    """Return whether a command writes a model folder, or one of several seeds there."""
+    folders = (folder.resolve(), folder.parent.resolve())
+    return any(
+        flag == "--out" and Path(value).resolve() in folders for flag, value in pairwise(words)
+    )
 
 
 def _words_of(command: str) -> list[str]:

@@ -359,7 +359,8 @@ def _bounded_risk(losses: Floats, words: str, level: float) -> dict[str, Any]:
     estimate = float(np.mean(losses))
     lower = float(lowers[-1])
     upper = float(uppers[-1])
-    line = f"{words} {estimate:.3g}, {lower:.3g} to {upper:.3g} by {len(losses)} judged frames"
+    line = f"{words} {estimate:.3g}, {lower:.3g} to {upper:.3g} by "
+    line += counted(len(losses), "judged frame")
     return {
         "estimate": estimate,
         "bound": upper,
@@ -477,12 +478,13 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
         if not (threshold.source and source):
             known_by = "name and bytes, because a source is not recorded"
         notes.append(
-            f"{passed_over} frames are passed over: they are of the calibration by {known_by}"
+            f"{counted(passed_over, 'frame', 'is')} passed over, as of the calibration by "
+            f"{known_by}"
         )
     if same_bytes:
         notes.append(
-            f"{same_bytes} frames have the bytes of a frame of the calibration, but another name "
-            "or source, and are watched"
+            f"{counted(same_bytes, 'frame', 'has')} the bytes of a frame of the calibration, but "
+            f"another name or source, and {'is' if same_bytes == 1 else 'are'} watched"
         )
     return _Watched(
         reader=reader,

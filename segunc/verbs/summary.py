@@ -12,6 +12,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.results import VerbResult
+from segunc.core.terminal import counted
 from segunc.core.urls import local_folder, place_of
 from segunc.decisions.events import (
     COCO,
@@ -201,8 +202,9 @@ def _failure(manifests: Mapping[Path, Manifest]) -> str:
     folder, frame = lost[0]
     first = f"{frame['name']} of {place_of(folder)} ({frame['reason']})"
     return (
-        f"{len(lost)} frames have no maps and are in no list, first {first}; "
-        "the same predict tries them again"
+        f"{counted(len(lost), 'frame', 'has')} no maps and "
+        f"{'is' if len(lost) == 1 else 'are'} in no list, first {first}; "
+        "the same predict tries again"
     )
 
 
@@ -265,13 +267,15 @@ def _follow(
         name = threshold.preparation.name_of(score)
         value = threshold_text(threshold.value)
         flagged = f"at least {threshold.smallest} pixels with {name} >= {value}"
-        notes.append(f"{regions.flagged} of {regions.frames} frames have a region of {flagged}")
+        frames = counted(regions.frames, "frame")
+        have = "has" if regions.flagged == 1 else "have"
+        notes.append(f"{regions.flagged} of {frames} {have} a region of {flagged}")
         if threshold.promise:
             notes.append(f"{threshold.source}: {threshold.statement}")
         if regions.crowded:
             notes.append(
-                f"{regions.crowded} frames have more than {MAX_FOLLOWED_REGIONS}; "
-                "the strongest of them are followed"
+                f"{counted(regions.crowded, 'frame', 'has')} more than {MAX_FOLLOWED_REGIONS}; the "
+                "strongest of them are followed"
             )
     if options.events:
         path = Path(options.events)

@@ -13,6 +13,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_result
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.terminal import counted
 from segunc.core.urls import local_folder
 from segunc.core.version import full_version, now
 from segunc.data.labels import IGNORE
@@ -372,8 +373,8 @@ def _check_copies(identities: Mapping[str, str], needed: int, unit: str) -> str:
             hint="label other frames, or raise --level",
         )
     return (
-        f"{copies} of these {len(identities)} frames have the bytes of another one, and each "
-        "counts as independent; leave copies out with --frames"
+        f"{copies} of these {len(identities)} frames {'has' if copies == 1 else 'have'} the "
+        "bytes of another one, and each counts as independent; leave copies out with --frames"
     )
 
 
@@ -522,7 +523,9 @@ class _UnitLosses:
         control = self.options.control
         if self.silent_units:
             lacks = "no anomaly" if control in OF_ANOMALIES else "no pixel that counts"
-            notes.append(f"{self.silent_units} units hold {lacks}, and say nothing of {control}")
+            silent = counted(self.silent_units, "unit", "holds")
+            say = "says" if self.silent_units == 1 else "say"
+            notes.append(f"{silent} {lacks}, and {say} nothing of {control}")
         small = SmallObjects(
             objects=self.objects,
             small=self.small_objects,
@@ -568,7 +571,8 @@ class _UnitLosses:
         if made.control == "flagged-pixels" and normal < LEAST_OF_LEVEL * made.level:
             return (
                 f"this threshold flags a share of {normal:.2g} of the normal pixels, next to "
-                f"nothing beside the level of {made.level:g}: {made.units} units allow no more; "
+                f"nothing beside the level of {made.level:g}: "
+                f"{counted(made.units, 'unit', 'allows')} no more; "
                 "larger levels have room, and so have more units"
             )
         return ""
@@ -793,8 +797,8 @@ class _Choice:
         for group, sums in self.units.group_sums.items():
             if sums.units < self.minimum_units:
                 notes.append(
-                    f"group {group} gets no threshold of its own: it has {sums.units} units, of "
-                    f"{self.minimum_units} needed"
+                    f"group {group} gets no threshold of its own: it has "
+                    f"{counted(sums.units, 'unit')}, of {self.minimum_units} needed"
                 )
                 continue
             key = self._key(sums, self.levels[control])
@@ -850,7 +854,7 @@ class _Choice:
         largest = self.units.largest_key
         if key is None or (control not in RISING and key > largest):
             raise InputError(
-                f"no threshold keeps {control} to {level:g} on {sums.units} units",
+                f"no threshold keeps {control} to {level:g} on {counted(sums.units, 'unit')}",
                 hint="raise --level",
             )
         return max(min(key, largest), self.units.low)

@@ -64,8 +64,8 @@ class TrainedNetwork(VerbResult):
 
     Attributes:
         path: its model folder.
-        measured: its epochs (0 where weights were taken over), steps, seconds and val_miou, which
-            may be None.
+        measured: its epochs (0 where weights were taken over), steps, seconds, val_miou and
+            best_epoch, from 1, whose weights it has. The last two may be None.
     """
 
     path: Path

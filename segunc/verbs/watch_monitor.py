@@ -10,6 +10,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import json_sha256
 from segunc.core.periods import whole_periods
+from segunc.core.terminal import counted
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import block_seconds
 from segunc.decisions.sequential import RunningMartingale
@@ -138,7 +139,9 @@ class WatchMonitor:
         }
         if self.fired is not None and had_fired is None:
             against = (
-                f"{len(self._past)} frames of the calibration" if self._past else "those before"
+                f"{counted(len(self._past), 'frame')} of the calibration"
+                if self._past
+                else "those before"
             )
             yield {
                 "kind": "drift",

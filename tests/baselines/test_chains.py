@@ -251,7 +251,7 @@ def test_batches_leave_the_global_generator_alone() -> None:
 
 def test_frames_that_do_not_fill_a_batch_are_refused(toy_set: Path) -> None:
     eight = frames(toy_set, augment=False)
-    with pytest.raises(InputError, match="do not fill a batch of 9"):
+    with pytest.raises(InputError, match="cannot fill a batch of 9"):
         minibatches(eight, range(8), 9, 0, 1)
 
 

@@ -172,7 +172,7 @@ def test_a_false_alarm_enters_and_goes_on_other_frames(drive: Drive, tmp_path: P
     origins = stored["0.origins"]
     assert (origins[:, 0] == 2).sum() == entry["added"]
     assert len(stored["0.bank"]) == len(origins)
-    assert learnt.summary == f"knn, with {entry['added']} features of 1 false alarms"
+    assert learnt.summary == f"knn, with {entry['added']} features of 1 false alarm"
 
 
 def test_only_places_of_the_region_enter(drive: Drive, tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_a_missing_frame_is_refused(drive: Drive, tmp_path: Path) -> None:
     shutil.copytree(drive.images, images)
     (images / "a.png").unlink()
     verdicts = drive.write(tmp_path / "v.json", ("a", "false-alarm", region))
-    said = "1 frames with verdicts have no image, first 'a'"
+    said = "1 frame with verdicts lacks an image, first 'a'"
     hint = refused(drive, tmp_path / "out", verdicts, said, images=str(images))
     assert "--features.images" in hint
 

@@ -89,7 +89,7 @@ def test_a_label_is_not_cut_down_to_the_name_of_another_image(tmp_path: Path) ->
         "images/clip_0001.jpg": "labels/clip_0001.png",
         "images/clip_0003.jpg": "labels/clip_0003.png",
     }
-    assert any("1 labels without an image, the first is labels/clip_0002" in n for n in found.notes)
+    assert any("1 label without an image, the first is labels/clip_0002" in n for n in found.notes)
 
 
 def test_one_rule_of_endings_holds_for_all_pairs(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_frame_that_trains_and_validates_is_refused_where_it_would_be_trained(
     rows = "train,a.png,a_mask.png\ntrain,b.png,b_mask.png\nval,./a.png,a_mask.png\n"
     frames = listed(tmp_path, rows)
     entry = dataset_entry("folder", labels=str(tmp_path / "classes.csv"), frames=frames)
-    with pytest.raises(InputError, match=r"1 images in two splits: ./a.png is both in train and"):
+    with pytest.raises(InputError, match=r"1 image in two splits: ./a.png is both in train and"):
         entry.training_samples(tmp_path, "train")
     with pytest.warns(NoteWarning, match=r"./a.png is both in train and in val"):
         assert [sample.image.name for sample in entry.samples(tmp_path, "val")] == ["a.png"]

@@ -433,8 +433,7 @@ def test_a_group_of_too_few_units_gets_no_threshold(data: Any, tmp_path: Path) -
     made = calibrate(data, tmp_path / "t.json", groups="f0[12]", level=0.1)
     assert set(made.threshold.groups) == {"other"}
     assert any(
-        "group f01 gets no threshold of its own: it has 1 units, of 9" in note
-        for note in made.notes
+        "group f01 gets no threshold of its own: it has 1 unit, of 9" in note for note in made.notes
     )
 
 

@@ -337,7 +337,7 @@ def test_components_without_a_threshold_are_null_with_the_reason(folder, run):
         ({"label_map": None}, "without the label map"),
         (
             {"labels": None, "anomaly_encoding": ROAD_ANOMALY},
-            "none of 4 frames could be scored .*encoding 'road-anomaly'",
+            "no frame of 4 could be scored .*encoding 'road-anomaly'",
         ),
         ({"measures": {"tracks": ("board",)}}, "no component track 'board'"),
         ({"measures": {"resample": r"oslo_\d"}}, "finds nothing in the frame name bergen/frame_0"),

@@ -39,7 +39,7 @@ def test_a_result_says_that_its_maps_are_unfinished(tmp_path: Path) -> None:
     with MapsWriter(tmp_path / "maps", manifest()) as writer:
         write_one_frame(writer, tmp_path)
         result = result_of_one_frame(tmp_path)
-    assert "1 frames so far" in result["unfinished"]
+    assert "1 frame so far" in result["unfinished"]
 
 
 def test_a_result_of_finished_maps_says_nothing_of_it(tmp_path: Path) -> None:

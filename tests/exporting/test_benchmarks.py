@@ -136,7 +136,7 @@ def test_a_frame_that_float16_cannot_hold_is_named_and_the_others_are_written(tm
     write_map(foreign / "mine" / "b.npy", np.full((4, 4), 0.5, np.float32))
     written = write_benchmark(foreign, tmp_path / "out", "smiyc")
     assert written.frames == ["b"]
-    assert "1 frames have no file, first a" in written.failure
+    assert "1 frame has no file, first a" in written.failure
     assert "values beyond 65504, the largest float16" in written.failure
 
 

@@ -208,7 +208,7 @@ def test_a_damaged_frame_is_named_and_the_others_are_there(library, scene, copy,
     damaged.write_bytes(damaged.read_bytes()[:40])
     written = write_dataset(copy, tmp_path)
     assert written.samples == len(NAMES) - 1
-    assert f"1 frames are not in the data set, first {reader.frames[1]}" in written.failure
+    assert f"1 frame is not in the data set, first {reader.frames[1]}" in written.failure
 
 
 def test_a_database_that_does_not_answer_is_one_sentence(library, scene, tmp_path):

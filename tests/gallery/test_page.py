@@ -337,7 +337,7 @@ def test_a_second_import_keeps_what_the_first_brought(scene: Scene, tmp_path: Pa
     assert not first.notes
     second = segunc.review(maps=scene.maps, verdicts=[files[1]], out=out)
     assert "1 verdict of an earlier import is not in these files" in second.notes[-1]
-    assert "1 frames judged by both" in second.verdicts
+    assert "1 frame judged by both" in second.verdicts
     # The first file holds an earlier verdict of Ana, which does not count.
     third = segunc.review(maps=scene.maps, verdicts=files[:2], out=out)
     assert not any("earlier import" in note for note in third.notes)

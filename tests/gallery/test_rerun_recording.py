@@ -144,7 +144,7 @@ def test_a_damaged_frame_is_named_and_the_others_are_there(scene, copy, tmp_path
     damaged.write_bytes(damaged.read_bytes()[:40])
     written = write_recording(copy, tmp_path)
     assert written.frames == len(NAMES) - 1
-    assert f"1 frames are not in the recording, first {reader.frames[1]}" in written.failure
+    assert f"1 frame is not in the recording, first {reader.frames[1]}" in written.failure
 
 
 def test_without_a_readable_frame_there_is_no_file(tmp_path):

@@ -185,7 +185,7 @@ def test_an_unfinished_shard_is_named(unfinished_shard: UnfinishedShard) -> None
     assert state["missing_shards"] == ["1/3", "3/3"]
     assert [frame["name"] for frame in state["failed"]] == [unfinished_shard.broken]
     unfinished = MapsReader(unfinished_shard.out).unfinished or ""
-    assert "has not finished (status interrupted, 1 frames so far)" in unfinished
+    assert "has not finished (status interrupted, 1 frame so far)" in unfinished
 
 
 @pytest.mark.parametrize("shard", [Shard(), Shard(1, 2)])

@@ -117,7 +117,7 @@ def test_the_reader_says_that_a_run_goes_on(tmp_path: Path) -> None:
         writer.write("a/one", maps())
         unfinished = MapsReader(tmp_path).unfinished
     assert unfinished is not None
-    assert "status running, 1 frames so far" in unfinished
+    assert "status running, 1 frame so far" in unfinished
 
 
 def test_a_frame_without_a_line_is_not_read(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(data)
 
 
-MADE_AGAIN = "1 finished frames are made again: their maps or images are missing, damaged or others"
+MADE_AGAIN = "1 finished frame is made again: maps or images are missing, damaged or others"
 
 
 def assert_refused(home: Path, file: str, reason: str) -> None:

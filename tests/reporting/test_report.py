@@ -559,12 +559,12 @@ def test_frames_whose_lines_are_lost_are_said_by_summary_and_report(
     shutil.copytree(predicted.maps, maps)
     lines = (maps / "frames.jsonl").read_bytes().splitlines(keepends=True)
     (maps / "frames.jsonl").write_bytes(b"".join(lines[:-1]))
-    lost = f"{maps} has lost the lines of 1 finished frames"
+    lost = f"{maps} has lost the lines of 1 finished frame"
     assert lost in segunc.summary(maps=maps).notes[0]
     made = segunc.report(model=finetuned.abnn, maps=[maps], out=tmp_path / "report")
     assert lost in made.notes[0]
     page = made.page.read_text()
-    assert "maps has lost the lines of 1 finished frames" in page
+    assert "maps has lost the lines of 1 finished frame" in page
     assert str(tmp_path) not in page
 
 

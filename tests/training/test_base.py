@@ -96,6 +96,7 @@ def test_a_training_goes_on_from_its_last_epoch_and_says_so(
         assert provenance["resumed"] == (step > 0)
         assert provenance["steps"] == 6
         assert provenance["epochs"] == 3
+        assert provenance["best_epoch"] == 2
 
 
 def equal_weights(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool:

@@ -162,7 +162,7 @@ def test_a_summary_names_a_frame_that_has_no_maps(tmp_path: Path) -> None:
         writer.write("a", maps_of(0.5))
         writer.failed["b"] = "no image"
     failure = segunc.summary(tmp_path / "maps").failure
-    assert failure.startswith("1 frames have no maps and are in no list, first b of ")
+    assert failure.startswith("1 frame has no maps and is in no list, first b of ")
     assert "(no image)" in failure
 
 

@@ -3,6 +3,7 @@ out, which are trained on and on which the epoch is chosen, as every verb says i
 """
 
 import json
+import shutil
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import yaml
 import segunc
 from segunc.data.datasets import NONE_BY_DEFAULT, without_none_words
 from segunc.data.module import DataConfig, SegmentationDataModule
-from segunc.data.training_frames import epoch_words
+from segunc.data.training_frames import epoch_words, note_on_epoch_frames
 from segunc.posteriors.fit_run import FitRun, silent
 from segunc.training.config import FitConfig
 from segunc.training.fit_data import DataSource
@@ -95,6 +96,42 @@ def test_a_fine_tuning_says_which_frames_it_leaves_out(held: Held, tmp_path: Pat
     words = ("--config", held.config, "--base", held.base, "--out", tmp_path / "abnn")
     done = succeed("finetune --device cpu --abnn.epochs 1", *words)
     assert NOTE in done.stdout.splitlines()
+    assert "chose" not in done.stdout + done.stderr
+
+
+def test_frames_that_chose_the_epoch_are_not_trained_on_silently(
+    held: Held, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(held.data, data)
+    for number in range(20, 24):  # the last of train by name stand in for val
+        name = f"train_{number}.png"
+        image = data / "train" / name
+        values = [3, 11, 4, CAR]
+        write_frame(image, data / "trainannot" / name, values, seed=number, size=(48, 64))
+    words = ("finetune --device cpu --abnn.epochs 1 --config", held.config, "--data.root", data)
+    done = succeed(*words, "--base", held.base, "--out", tmp_path / "abnn")
+    said = f"2 of 12 training frames chose the epoch of {held.base}, because the split has changed"
+    assert said in done.stdout + done.stderr
+
+
+def test_a_base_that_records_no_frames_of_its_epoch_is_noted(held: Held, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(held.base, base)
+    record = json.loads((base / "network.json").read_text())
+    assert len(record["provenance"].pop("epoch_frames")) == 2
+    (base / "network.json").write_text(json.dumps(record))
+    words = ("finetune --device cpu --abnn.epochs 1 --config", held.config)
+    done = succeed(*words, "--base", base, "--out", tmp_path / "abnn")
+    said = f"an earlier version trained {base} and did not record which frames chose its epoch"
+    assert said in done.stdout + done.stderr
+
+
+def test_an_unchanged_split_val_needs_no_record() -> None:
+    trained = {"val_miou": 0.5}
+    assert note_on_epoch_frames(trained, ["a"], "base", is_same_split=True) == ""
+    assert "cannot be known" in note_on_epoch_frames(trained, ["a"], "base", is_same_split=False)
+    assert note_on_epoch_frames({}, ["a"], "base", is_same_split=False) == ""
 
 
 def test_an_evaluation_says_where_the_selection_comes_from(held: Held) -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 
 import segunc
 from segunc.cli.main import build_parser
-from segunc.cli.run import _finetuning_of, _step_after_finetune
+from segunc.cli.run import _finetuning_of, _step_after_finetune, _training_in_words
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256
 from segunc.core.removal import LEDGER
@@ -480,6 +480,50 @@ def test_an_update_takes_the_patterns_of_the_first_init(
     ) in done
 
 
+def test_an_update_records_the_patterns_that_are_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = draw_drives(tmp_path / "data", drives=3)
+    config = tmp_path / "x.yaml"
+    words = "--images drive_*/camera --labels drive_*/labels --void none"
+    succeed("init", root, words, "--out", config)
+    before = config.read_text().splitlines()
+    monkeypatch.chdir(tmp_path)
+    typed = succeed("init", root, "--update --out x.yaml --images drive_[01]/camera").stdout
+    assert (
+        "note: records --images 'drive_[01]/camera' --labels 'drive_*/labels' in x.yaml, so the "
+        "next update takes them again\n"
+    ) in typed
+    assert "kept x-classes.csv as it was\nwrote x.yaml and x-frames.csv\n" in typed
+    expected = [line.replace("drive_*/camera", "drive_[01]/camera") for line in before]
+    assert config.read_text().splitlines() == expected
+    again = succeed("init", root, "--update --out x.yaml").stdout
+    assert "6 pairs of image and label" in again
+    assert "no new frames" in again
+    assert "records --" not in again
+    assert "kept x.yaml and x-classes.csv as they were" in again
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_an_update_of_an_earlier_version_records_what_is_typed(tmp_path: Path, ending: str) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    as_of_an_earlier_version(first.config)
+    old = first.config.read_text()
+    first.config.write_bytes(old.replace("\n", ending).encode())
+    untouched = first.config.read_bytes()
+    segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert first.config.read_bytes() == untouched
+    segunc.init(root, out=tmp_path / "x.yaml", labels="annotations", update=True)
+    recorded = first.config.read_bytes().decode()
+    assert f'  --labels "annotations"{ending}seed: 0{ending}' in recorded
+    lines = recorded.split(ending)
+    assert [line for line in lines if line in old.split("\n")] == old.split("\n")
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert any("takes --labels annotations of the earlier" in note for note in updated.notes)
+    assert not any("does not record" in note for note in updated.notes)
+
+
 def test_patterns_that_were_typed_from_the_current_folder_are_kept_as_those_of_the_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -492,6 +536,17 @@ def test_patterns_that_were_typed_from_the_current_folder_are_kept_as_those_of_t
     assert read_config(config)["data"]["dataset"] == "folder"
     monkeypatch.chdir(root)
     assert "3 pairs of image" in succeed("init . --update --out", config).stdout
+
+
+def test_labels_that_init_did_not_read_are_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("segunc.data.census.MAX_SECONDS", -1)
+    root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
+    result = segunc.init(root, out=tmp_path / "x.yaml", void=["none"])
+    (line,) = [line for line in result.about if " classes by ids " in line]
+    assert "in 1 of the 6 labels, spread over the splits, because init reads about 200" in line
+    assert line.endswith("training reads all and refuses other values")
 
 
 def test_an_update_without_patterns_takes_none(tmp_path: Path) -> None:
@@ -715,6 +770,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     draw(made.data, as_colours)
     printed = succeed("init", made.data, "--label-map camvid --out", made.config).stdout
     assert "8 pairs of image and label: 6 train, 2 val" in printed
+    assert "classes by colours in the 8 labels; training reads them again and refuses" in printed
     assert "then: segunc train --config" in printed
     shorten(made.config)
     trained = succeed("train --device cpu --config", made.config, "--out", made.base).stdout
@@ -723,9 +779,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     words = ("--base", made.base, "--config", made.config, "--out", made.abnn)
     tuned = succeed("finetune --device cpu", *words).stdout
     in_place = f"--base {made.abnn} --out {made.abnn}"
-    assert (
-        f"then: segunc finetune --config {made.config} --method temperature {in_place}\n" in tuned
-    )
+    assert f"then: segunc finetune --config {made.config} --method features {in_place}\n" in tuned
     return made
 
 
@@ -770,6 +824,53 @@ def test_a_fine_tuning_names_the_command_that_comes_next(
     assert command == f"segunc {expected}"
     words = shlex.split(command)[1:]
     assert build_parser().parse_known_args(words)[0].verb == words[0]
+
+
+@pytest.mark.parametrize(
+    ("section", "method", "then"),
+    [
+        ("features: {encoder: own}", "abnn", "features"),
+        ("anomaly: {frames: 2}", "abnn", "anomaly"),
+        ("anomaly: {frames: 2}\nfeatures: {encoder: own}", "temperature", "features"),
+    ],
+)
+def test_a_configuration_of_an_anomaly_score_is_followed_by_its_fit(
+    tmp_path: Path, section: str, method: str, then: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"data: {{dataset: toy, root: .}}\n{section}\n")
+    record_data(tmp_path, {"dataset": "toy", "root": "."})
+    options = FinetuneOptions(base="base", config=config, out=tmp_path, method=method)
+    command = _step_after_finetune(tmp_path, options)
+    in_place = f"--base {tmp_path} --out {tmp_path}"
+    assert command == f"segunc finetune --config {config} --method {then} {in_place}"
+    (tmp_path / "anomaly.json").touch()
+    assert "--method anomaly" not in _step_after_finetune(tmp_path, options)
+    assert "--method features" not in _step_after_finetune(tmp_path, options)
+
+
+@pytest.mark.parametrize(("channels", "then"), [(3, "anomaly"), (1, "temperature")])
+def test_a_held_out_class_is_followed_by_the_anomaly_score(
+    tmp_path: Path, channels: int, then: str
+) -> None:
+    record_data(tmp_path, {"dataset": "toy", "root": ".", "anomaly_class": "car"})
+    (tmp_path / "network.json").write_text(json.dumps({"mean": [0.5] * channels}))
+    options = FinetuneOptions(base="base", out=tmp_path)
+    assert f"--method {then} " in _step_after_finetune(tmp_path, options)
+
+
+def test_a_training_says_of_which_epoch_its_number_is() -> None:
+    measured = {"epochs": 10, "steps": 50, "seconds": 3.2, "val_miou": 0.61, "best_epoch": 7}
+    assert _training_in_words(measured) == (
+        "trained 10 epochs (50 steps) in 3 s: validation mIoU 0.6100 of epoch 7 of 10, the best "
+        "measured, whose weights are kept"
+    )
+    measured = {"epochs": 1, "steps": 1, "seconds": 3.2, "val_miou": 0.61, "best_epoch": 1}
+    assert _training_in_words(measured) == (
+        "trained 1 epoch (1 step) in 3 s: validation mIoU 0.6100"
+    )
+    measured = {"epochs": 2, "steps": 2, "seconds": 3.2, "val_miou": None, "best_epoch": None}
+    assert _training_in_words(measured).endswith("validation mIoU not measured")
 
 
 def test_a_temperature_that_removed_the_anomaly_score_is_followed_by_its_fit(
@@ -1266,10 +1367,23 @@ def test_an_update_prints_the_options_of_the_last_training(
     expected = last.replace("runs/last", "runs/updated")
     assert result.then == expected
     assert any("has the options of runs/last/seed-0" in note for note in result.notes)
+    shutil.rmtree("runs/last")
+    shutil.rmtree("runs/old")
+    with monkeypatch.context() as patched:
+        patched.setattr("segunc.training.config.now", lambda: "2026-01-05")
+        record_command(Path("runs/base"), f"segunc train {typed.format('base', 4)}")
+    record_command(Path("runs/abnn"), "segunc finetune --config my.yaml", Path("runs/base"))
+    of_training = segunc.init("data", out="my.yaml", update=True)
+    assert any("has the options of runs/base, the newest" in note for note in of_training.notes)
+    shutil.rmtree("runs/base")
+    of_base = segunc.init("data", out="my.yaml", update=True)
+    said = "has the options of the training that made the base of runs/abnn, the newest training in"
+    assert any(said in note for note in of_base.notes)
+    assert of_base.then == f"segunc train {typed.format('updated', 4)}"
     Path("runs/updated").mkdir()
-    Path("runs/old/history.json").write_text("{")  # passed over
+    Path("runs/new/history.json").write_text("{")  # passed over
     again = segunc.init("data", out="my.yaml", update=True)
-    assert again.then == expected.replace("updated", "updated-2")
+    assert again.then == f"segunc train {typed.format('updated-2', 4)}"
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_a_deterministic_network_has_no_epistemic_uncertainty(trained: Job, tmp_
     words = ("--input", trained.frames, "--out", tmp_path)
     scores = "--maps entropy,epistemic,deterministic-entropy"
     done = succeed("predict --model", trained.base, *words, scores, FAST)
-    assert "1 draws" in done.stdout
+    assert "1 draw, " in done.stdout
     for text in (tmp_path / "frames.jsonl").read_text().splitlines():
         line = json.loads(text)
         assert line["max"]["epistemic"] < 1e-6
