@@ -26,9 +26,10 @@ from segunc.gallery.pictures import write_crops
 from segunc.maps.encoding import threshold_text
 from segunc.maps.folder import PREDICTION
 from segunc.maps.known_frames import note_on_known_maps
-from segunc.maps.labelled import open_maps
+from segunc.maps.labelled import image_files, input_name, open_images, open_maps, video_files
 from segunc.maps.manifest import Manifest, read_manifest, what_is_missing
 from segunc.maps.moments import Moment, maps_folders, usual_statistic, worst_moments
+from segunc.maps.reader import MapsReader
 from segunc.maps.shards import FrameRecords, all_shards, frame_times
 from segunc.options import SummaryOptions, takes
 
@@ -273,14 +274,40 @@ def _follow(
                 "the strongest of them are followed"
             )
     if options.events:
-        path = Path(options.events)
-        if not path.name.endswith(COCO):
-            crops = path.with_name(f"{path.stem}_crops")
-            missing_images = write_crops(open_maps(folders[0]), events, crops)
-            if missing_images:
-                notes.append(missing_images)
-        write_events(path, events)
+        _write_events(Path(options.events), folders[0], events, notes)
     return events, regions_of
+
+
+def _write_events(path: Path, folder: Path, events: Sequence[Event], notes: list[str]) -> None:
+    """Write the events of a maps folder, and add a note on images that are missing."""
+    reader = open_maps(folder)
+    if path.name.endswith(COCO):
+        seen = {name for event in events for name in event.boxes}
+        frames = [name for name in reader.frames if name in seen]
+        files = _files_of(reader, frames)
+        unknown = [name for name in frames if name not in files]
+        if unknown:
+            notes.append(
+                f"{path}: the images of {len(unknown)} frames were not found at the recorded "
+                f"place, so their file_name is the name of the frame, such as {unknown[0]}"
+            )
+        write_events(path, events, files, video=input_name(reader))
+        return
+    missing_images = write_crops(reader, events, path.with_name(f"{path.stem}_crops"))
+    if missing_images:
+        notes.append(missing_images)
+    write_events(path, events)
+
+
+def _files_of(reader: MapsReader, frames: Sequence[str]) -> dict[str, str]:
+    """Return the file names of frames: those of their images, or made from the name of a video.
+    Frames whose image is not found are left out.
+    """
+    files = video_files(reader, frames)
+    if files:
+        return files
+    source, _ = open_images(reader, None, frames)
+    return image_files(source)
 
 
 def _check_events(options: SummaryOptions, folders: Sequence[Path]) -> None:
