@@ -106,6 +106,29 @@
       const down = top + (at[1] + 0.5) * scale;
       probe.style.transform = `translate(${across}px, ${down}px)`;
     }
+    liftNumbers();
+  }
+
+  /* Move the numbers of regions that lie under the zoom buttons above them, and above each other. */
+  function liftNumbers() {
+    /** @type {NodeListOf<SVGTextElement>} */
+    const found = grid.querySelectorAll(".region text");
+    const numbers = [...found];
+    for (const number of numbers) number.style.removeProperty("--lift");
+    const taken = [zooms.getBoundingClientRect()];
+    const places = numbers.map((number) => number.getBoundingClientRect());
+    numbers.forEach((number, i) => {
+      const { left, right, top, bottom, height } = places[i];
+      let lift = 0;
+      for (const other of taken) {
+        const isBeside = right <= other.left || left >= other.right;
+        if (isBeside || bottom - lift <= other.top || top - lift >= other.bottom) continue;
+        lift = bottom - other.top;
+      }
+      if (!lift) return;
+      number.style.setProperty("--lift", `${lift}`);
+      taken.push(new DOMRect(left, top - lift, right - left, height));
+    });
   }
 
   /* What each pane shows: the layer asked for, or else the image, prediction, entropy and what
