@@ -264,10 +264,22 @@ def _runs(region: StrongRegion, size: tuple[int, ...]) -> list[int]:
     return list(np.diff(ends, prepend=0, append=mask.size).tolist())
 
 
-def write_events(path: Path, events: Sequence[Event]) -> None:
-    """Write events as CSV, JSON or COCO, by the ending of the path, one of :data:`ENDINGS`."""
+def write_events(
+    path: Path,
+    events: Sequence[Event],
+    files: Mapping[str, str] | None = None,
+    video: str = "",
+) -> None:
+    """Write events as CSV, JSON or COCO, by the ending of the path, one of :data:`ENDINGS`.
+
+    Args:
+        path: of the file.
+        events: as they begin.
+        files: frame -> name of its file, for COCO; other frames are called by their names.
+        video: name of the video of frames that lie in no folder, for COCO.
+    """
     if path.name.endswith(COCO):
-        write_json(path, _coco(events))
+        write_json(path, _coco(events, files or {}, video))
     elif path.suffix == JSON:
         write_json(path, [_fields_except(event, "masks", "extents") for event in events])
     else:
@@ -291,7 +303,7 @@ def _fields_except(event: Event, *left_out: str) -> dict[str, Any]:
     return {name: value for name, value in vars(event).items() if name not in left_out}
 
 
-def _coco(events: Sequence[Event]) -> dict[str, Any]:
+def _coco(events: Sequence[Event], files: Mapping[str, str], video: str) -> dict[str, Any]:
     """Return events as COCO (https://cocodataset.org/#format-data) with the ``videos`` and
     ``track_id`` that trackers add. All are of one category: what is flagged has no class that the
     network knows.
@@ -303,14 +315,14 @@ def _coco(events: Sequence[Event]) -> dict[str, Any]:
         for name, mask in zip(event.boxes, event.masks, strict=True):
             folder = name.rpartition("/")[0]
             if folder not in videos:
-                videos[folder] = {"id": len(videos) + 1, "name": folder}
+                videos[folder] = {"id": len(videos) + 1, "name": folder or video}
             video_id = videos[folder]["id"]
             if name not in images:
                 height, width = mask["segmentation"]["size"]
                 images[name] = {
                     "id": len(images) + 1,
                     "video_id": video_id,
-                    "file_name": name,
+                    "file_name": files.get(name, name),
                     "height": height,
                     "width": width,
                 }

@@ -73,7 +73,8 @@ class FrameRow:
     name: str
     place: int  # in the order of the source, names the frame's folder
     time: float | None = None  # seconds from the start of a video
-    file: str | None = None  # its image below the source's folder; None where it has no own file
+    # Its image below the folder of the source, or the name that stands for a frame of a video.
+    file: str | None = None
     size: tuple[int, ...] | None = None  # height and width of its maps in pixels
     contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth
     # score -> statistic -> value

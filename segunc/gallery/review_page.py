@@ -172,7 +172,8 @@ def _write_frames(
 ) -> None:
     """Write the files of all frames and fill in their rows."""
     by_name = {row.name: row for row in rows}
-    for name, file in labelled.image_files(source).items():
+    files = labelled.image_files(source) or labelled.video_files(writer.reader, list(by_name))
+    for name, file in files.items():
         if name in by_name:
             by_name[name].file = file
     frames = labelled.with_images(list(by_name), source)

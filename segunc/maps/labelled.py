@@ -34,6 +34,8 @@ from segunc.maps.shards import MANIFEST_NAME
 from segunc.scores import OF_DRAWS
 
 Label = npt.NDArray[np.uint8]
+IMAGE_KINDS = ("image", "folder", "glob")
+"""Kinds of inputs in which each frame has a file of its own."""
 
 
 class NoLabelError(InputError):
@@ -178,6 +180,31 @@ def image_files(source: FrameSource | None) -> dict[str, str]:
         if name is not None and file is not None:
             files[name] = file
     return files
+
+
+def video_files(reader: MapsReader, names: Sequence[str]) -> dict[str, str]:
+    """Return a file name for each frame of a video, empty for maps of images.
+
+    A frame of a video has no file of its own. ``drive.mp4/000120.png`` names the video and the
+    frame, and is where a user can put its picture.
+    """
+    manifest = reader.manifest or {}
+    kind = manifest.get("source", {}).get("kind")
+    video = input_name(reader)
+    if not video or kind in (None, *IMAGE_KINDS):
+        return {}
+    return {name: f"{video}/{name}.png" for name in names}
+
+
+def input_name(reader: MapsReader) -> str:
+    """Return the last part of the input's path, with the topic of a recording; empty if the maps
+    record no input.
+    """
+    manifest = reader.manifest or {}
+    recorded = manifest.get("moved_to") or manifest.get("run", {}).get("input") or ""
+    place, topic = split_topic(recorded)
+    name = str(place).replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return f"{name}/{topic.strip('/')}" if topic else name
 
 
 def with_images(

@@ -27,9 +27,10 @@ from segunc.gallery.pictures import write_crops
 from segunc.maps.encoding import threshold_text
 from segunc.maps.folder import PREDICTION
 from segunc.maps.known_frames import note_on_known_maps
-from segunc.maps.labelled import open_maps
+from segunc.maps.labelled import image_files, input_name, open_images, open_maps, video_files
 from segunc.maps.manifest import Manifest, read_manifest, what_is_missing
 from segunc.maps.moments import Moment, maps_folders, usual_statistic, worst_moments
+from segunc.maps.reader import MapsReader
 from segunc.maps.shards import FrameRecords, all_shards, frame_times
 from segunc.options import SummaryOptions, takes
 
@@ -278,14 +279,42 @@ def _follow(
                 "strongest of them are followed"
             )
     if options.events:
-        path = Path(options.events)
-        if not path.name.endswith(COCO):
-            crops = path.with_name(f"{path.stem}_crops")
-            missing_images = write_crops(open_maps(folders[0]), events, crops, thresholds)
-            if missing_images:
-                notes.append(missing_images)
-        write_events(path, events)
+        notes += _write_events(Path(options.events), folders[0], events, thresholds)
     return events, regions_of
+
+
+def _write_events(
+    path: Path, folder: Path, events: Sequence[Event], thresholds: Mapping[str, Threshold]
+) -> list[str]:
+    """Write the events of a maps folder, and return notes on images that are missing."""
+    reader = open_maps(folder)
+    if path.name.endswith(COCO):
+        seen = {name for event in events for name in event.boxes}
+        frames = [name for name in reader.frames if name in seen]
+        files = _files_of(reader, frames)
+        write_events(path, events, files, video=input_name(reader))
+        unknown = [name for name in frames if name not in files]
+        if not unknown:
+            return []
+        images = counted(len(unknown), "image", "was")
+        return [
+            f"{path}: {images} not found at the recorded place, so file_name is the name of the "
+            f"frame there, such as {unknown[0]}"
+        ]
+    missing_images = write_crops(reader, events, path.with_name(f"{path.stem}_crops"), thresholds)
+    write_events(path, events)
+    return [missing_images] if missing_images else []
+
+
+def _files_of(reader: MapsReader, frames: Sequence[str]) -> dict[str, str]:
+    """Return the file names of frames: those of their images, or made from the name of a video.
+    Frames whose image is not found are left out.
+    """
+    files = video_files(reader, frames)
+    if files:
+        return files
+    source, _ = open_images(reader, None, frames)
+    return image_files(source)
 
 
 def _check_events(options: SummaryOptions, folders: Sequence[Path]) -> None:

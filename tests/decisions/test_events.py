@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from tests.maps.fakes import CLASSES, PALETTE
 from tests.support.events import FPS, SEEN, SIZE, event_scene, write_events_scene
+from tests.support.scenes import write_scene
 from tests.verbs.processes import segunc as run
 
 
@@ -230,6 +232,46 @@ def test_coco_annotates_each_frame_of_each_event(
         assert annotation["iscrowd"] == 0
         assert annotation["video_id"] == 1
         assert annotation["bbox"] == records[annotation["track_id"] - 1]["boxes"][frame]
+
+
+def coco_of(maps: Path, path: Path, **options: Any) -> dict[str, Any]:
+    """Return the events of maps as COCO."""
+    segunc.summary(maps, flag=["entropy=0.5"], events=path, **options)
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def test_coco_names_the_files_of_images(tmp_path: Path) -> None:
+    scene = write_scene(tmp_path)
+    # Another reader has another ending.
+    (scene.images / "sub" / "d.png").rename(scene.images / "sub" / "d.PNG")
+    content = coco_of(scene.maps, tmp_path / "events_coco.json", fps=10)
+    files = [image["file_name"] for image in content["images"]]
+    assert "sub/d.PNG" in files
+    assert all((scene.images / file).is_file() for file in files)
+
+
+def test_coco_names_the_video_and_the_frame(tmp_path: Path) -> None:
+    maps = write_events_scene(tmp_path / "maps", run={"input": "/data/drive.mp4"})
+    content = coco_of(maps, tmp_path / "events_coco.json")
+    assert [video["name"] for video in content["videos"]] == ["drive.mp4"]
+    assert content["images"][0]["file_name"] == "drive.mp4/000002.png"
+
+
+def test_coco_names_the_topic_of_a_recording(tmp_path: Path) -> None:
+    maps = write_events_scene(tmp_path / "maps", run={"input": "/data/a.mcap:/camera/front"})
+    content = coco_of(maps, tmp_path / "events_coco.json")
+    assert content["images"][0]["file_name"] == "a.mcap/camera/front/000002.png"
+
+
+def test_coco_without_its_images_names_frames_and_says_so(tmp_path: Path) -> None:
+    scene = write_scene(tmp_path)
+    shutil.rmtree(scene.images)
+    path = tmp_path / "events_coco.json"
+    result = segunc.summary(scene.maps, flag=["entropy=0.5"], events=path, fps=10)
+    files = [image["file_name"] for image in json.loads(path.read_text())["images"]]
+    assert "sub/d" in files
+    assert any("so their file_name is the name of the frame" in note for note in result.notes)
 
 
 def test_coco_masks_are_the_flagged_regions(coco: dict[str, Any]) -> None:

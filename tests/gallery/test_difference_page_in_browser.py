@@ -72,6 +72,25 @@ def test_no_shadow_stands_where_nothing_scrolls(visit: Visit, page: Path) -> Non
     assert backgrounds(visit.page, ".wide") == {"none"}
 
 
+LINES_OF_NAMES = """
+    [...document.querySelectorAll(".wide tbody th")].map((name) => {
+      const range = document.createRange();
+      range.selectNodeContents(name);
+      const tops = [...range.getClientRects()].map(({ top }) => Math.round(top));
+      return [name.innerText, new Set(tops).size];
+    })
+"""
+
+
+def test_no_name_of_a_row_is_broken_within_a_word_on_a_phone(visit: Visit, page: Path) -> None:
+    visit.page.set_viewport_size({"width": 390, "height": 900})
+    visit.page.goto(page.as_uri())
+    lines = dict(visit.page.evaluate(LINES_OF_NAMES))
+    assert lines["entropy"] == 1
+    assert lines["threshold"] == 1
+    assert lines["deterministic-energy *"] == 2
+
+
 def test_a_table_that_scrolls_keeps_the_names_of_its_rows(visit: Visit, page: Path) -> None:
     visit.page.set_viewport_size({"width": 240, "height": 900})
     visit.page.goto(page.as_uri())

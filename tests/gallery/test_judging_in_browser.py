@@ -204,6 +204,99 @@ def test_a_verdict_stays_on_its_region_at_another_threshold(flagged: Visit) -> N
     flagged.shown("#regions", "false")
 
 
+def judged_area(page: Any) -> tuple[int, float]:
+    """Return the area and the threshold of the only region that has a verdict."""
+    (found,) = page.evaluate(
+        "segunc.verdicts.all().map(({ region }) => [region.area, region.threshold])"
+    )
+    return tuple(found)
+
+
+def shown_area(page: Any) -> int:
+    """Return the area of the first region that is shown."""
+    area: int = page.evaluate("segunc.regions.shown()[0].region.area")
+    return area
+
+
+def judge_a_region_at_another_threshold(visit: Visit) -> tuple[int, int]:
+    """Judge the first region at .6 and go to .78; return its area at both."""
+    page = visit.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    visit.shown("#regions", "false")
+    before = shown_area(page)
+    page.evaluate("segunc.state.set({ threshold: 0.78 })")
+    visit.until(f"segunc.regions.shown()[0].region.area !== {before}")
+    after = shown_area(page)
+    assert after > 0.5 * before, "one region at both thresholds, or this would be no test"
+    return before, after
+
+
+def test_a_verdict_that_is_carried_over_names_its_outline(flagged: Visit) -> None:
+    before, after = judge_a_region_at_another_threshold(flagged)
+    words = f"{after} px"
+    flagged.shown("#regions button", words)
+    flagged.shown("#regions button", f"false (judged at another outline: {before} px at ≥ 0.6)")
+    assert judged_area(flagged.page) == (before, 0.6)
+    flagged.page.evaluate("segunc.state.set({ threshold: 0.6 })")
+    flagged.until(f"segunc.regions.shown()[0].region.area === {before}")
+    assert "outline" not in flagged.page.inner_text("#regions")
+
+
+def test_a_verdict_that_is_given_again_is_on_the_outline_that_is_seen(flagged: Visit) -> None:
+    page = flagged.page
+    before, after = judge_a_region_at_another_threshold(flagged)
+    page.keyboard.press("s")
+    flagged.until("!document.getElementById('regions').innerText.includes('outline')")
+    assert judged_area(page) == (after, 0.78)
+    page.keyboard.press("Control+z")
+    flagged.shown("#regions", "judged at another outline")
+    assert judged_area(page) == (before, 0.6)
+    page.keyboard.press("Control+Shift+Z")
+    flagged.until("!document.getElementById('regions').innerText.includes('outline')")
+    assert judged_area(page) == (after, 0.78)
+
+
+def test_a_verdict_on_the_same_box_takes_its_new_area(flagged: Visit) -> None:
+    """As of a page of an earlier version, which counted the pixels of its own smaller map."""
+    page = flagged.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    area = shown_area(page)
+    page.evaluate(
+        "const [entry] = segunc.verdicts.all(); "
+        "entry.region = { ...entry.region, area: entry.region.area - 1 }"
+    )
+    page.evaluate("segunc.state.set({ region: null })")
+    flagged.shown("#regions", f"judged at another outline: {area - 1} px")
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    flagged.until("!document.getElementById('regions').innerText.includes('outline')")
+    assert judged_area(page) == (area, 0.6)
+
+
+def test_the_list_of_alarms_names_another_outline_and_judges_its_own(flagged: Visit) -> None:
+    page = flagged.page
+    before, _ = judge_a_region_at_another_threshold(flagged)
+    page.evaluate("segunc.state.set({ view: 'alarms' })")
+    flagged.shown("#alarm-list .verdict", f"(judged at another outline: {before} px at ≥ 0.6)")
+    item = page.locator("#alarm-list > li", has_text="another outline")
+    area = item.evaluate(
+        "(item) => Number(/([\\d,]+) px/.exec(item.innerText)[1].replace(',', ''))"
+    )
+    assert area != before
+    item.locator("[data-verdict='false-alarm']").click()
+    flagged.until("!document.getElementById('alarm-list').innerText.includes('another outline')")
+    assert judged_area(page) == (area, 0.78)
+    page.evaluate("segunc.verdicts.undo()")
+    flagged.shown("#alarm-list .verdict", "another outline")
+    page.locator("#alarm-list > li", has_text="another outline").locator(
+        "[data-verdict='']"
+    ).click()
+    flagged.until("segunc.verdicts.all().length === 0")
+
+
 def box_by_hand(visit: Visit) -> None:
     """Drag a box from the pixel (20, 3) to (32, 11)."""
     page = visit.page

@@ -35,11 +35,16 @@ def textured() -> npt.NDArray[np.float32]:
 @pytest.fixture
 def maps(tmp_path: Path) -> Path:
     out = tmp_path / "maps"
-    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
-    with MapsWriter(out, manifest) as writer:
-        content = {"entropy": textured(), "prediction": np.zeros(SHAPE, np.uint8)}
-        writer.commit(writer.store("frame", content))
+    write_frame(out, textured())
     return out
+
+
+def write_frame(maps: Path, values: npt.NDArray[np.float32]) -> None:
+    """Write the maps of one frame with this entropy, on which all is road."""
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
+    with MapsWriter(maps, manifest) as writer:
+        content = {"entropy": values, "prediction": np.zeros(values.shape, np.uint8)}
+        writer.commit(writer.store("frame", content))
 
 
 def areas_of(maps: Path, smallest: int) -> list[int]:
@@ -81,10 +86,7 @@ def test_a_large_frame_lists_what_the_alarms_list(tmp_path: Path, visit: Visit) 
     values[10:16, 10:16] = 0.9  # 36 pixels
     values[100:120, 100:120] = 0.9
     maps = tmp_path / "maps"
-    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
-    with MapsWriter(maps, manifest) as writer:
-        content = {"entropy": values, "prediction": np.zeros(values.shape, np.uint8)}
-        writer.commit(writer.store("frame", content))
+    write_frame(maps, values)
     flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
     index = write_review(maps, tmp_path / "review", flag=flag)
     page = visit.open(index, "view=alarms")
@@ -102,11 +104,7 @@ def test_a_region_of_a_smaller_map_is_exported_as_it_is_shown(
     rows, columns = np.mgrid[: SHAPE[0], : SHAPE[1]]
     squared = ((columns - 60) / 15) ** 2 + ((rows - 41) / 12) ** 2
     maps = tmp_path / "maps"
-    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
-    with MapsWriter(maps, manifest) as writer:
-        entropy = (0.9 * np.exp(-squared / 2)).astype(np.float32)
-        prediction = np.zeros(SHAPE, np.uint8)
-        writer.commit(writer.store("frame", {"entropy": entropy, "prediction": prediction}))
+    write_frame(maps, (0.9 * np.exp(-squared / 2)).astype(np.float32))
     flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
     index = write_review(maps, tmp_path / "review", flag=flag)
     values = MapsReader(maps).read("frame", "entropy")
@@ -139,10 +137,15 @@ def write_thin_shapes(maps: Path) -> None:
     values[50:70, 31] = 0.1  # a gap of one pixel
     values[50:70, 32:50] = 0.9
     values[80, 80] = 0.9
-    manifest = build_manifest({}, ("entropy",), device="cpu", classes=["road"], palette=[(0, 0, 0)])
-    with MapsWriter(maps, manifest) as writer:
-        content = {"entropy": values, "prediction": np.zeros(SHAPE, np.uint8)}
-        writer.commit(writer.store("frame", content))
+    write_frame(maps, values)
+
+
+def shrunk_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a page that shows the map of thin shapes at half its size."""
+    monkeypatch.setattr("segunc.gallery.review_page.LONGEST_SIDE", SHAPE[1] // 2)
+    write_thin_shapes(folder / "maps")
+    flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
+    return write_review(folder / "maps", folder / "review", flag=flag)
 
 
 SHOWN_REGIONS = "segunc.regions.shown().map(({ region }) => [region.area, region.box])"
@@ -151,10 +154,7 @@ SHOWN_REGIONS = "segunc.regions.shown().map(({ region }) => [region.area, region
 def test_regions_of_a_smaller_map_are_those_of_the_whole_one(
     tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segunc.gallery.review_page.LONGEST_SIDE", SHAPE[1] // 2)
-    write_thin_shapes(tmp_path / "maps")
-    flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
-    index = write_review(tmp_path / "maps", tmp_path / "review", flag=flag)
+    index = shrunk_page(tmp_path, monkeypatch)
     visit.open_frame(index, "frame")
     visit.until("segunc.regions.shown().length > 0")
     shown = visit.page.evaluate(SHOWN_REGIONS)
@@ -178,10 +178,7 @@ def test_regions_of_a_smaller_map_are_those_of_the_whole_one(
 def test_regions_at_another_threshold_of_a_smaller_map_are_called_so(
     tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("segunc.gallery.review_page.LONGEST_SIDE", SHAPE[1] // 2)
-    write_thin_shapes(tmp_path / "maps")
-    flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
-    index = write_review(tmp_path / "maps", tmp_path / "review", flag=flag)
+    index = shrunk_page(tmp_path, monkeypatch)
     visit.open_frame(index, "frame", "&threshold=0.39")
     visit.shown("#regions-note", "of the shrunk map of this page, in which regions may split")
     visit.open(index, "view=alarms&threshold=0.39")

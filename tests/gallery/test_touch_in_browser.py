@@ -1,6 +1,7 @@
 """The page on a phone: judged, boxed, zoomed and taken back with fingers alone."""
 
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,66 @@ def test_a_verdict_is_taken_back_at_its_frame(index: Path, phone: Visit) -> None
     open_judged(phone, index)
     phone.page.tap("#verdict-bar [data-verdict='']")
     phone.shown("#progress", "0 of 6 judged")
+
+
+def test_a_long_promise_leaves_the_threshold_of_the_alarms_in_sight(
+    scene: Scene, tmp_path: Path, phone: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promise = "At most 10 % of the objects are missed on average, for frames like these. " * 8
+    monkeypatch.setattr("segunc.gallery.review_page._promise_notices", lambda *_: [promise])
+    index = write_page(scene.maps, tmp_path / "review")
+    page = phone.page
+    page.set_viewport_size({"width": 390, "height": 664})
+    phone.open(index, "view=alarms")
+    for opened in ("by its address", "by its button"):
+        box = page.locator("#alarm-threshold").bounding_box()
+        assert box is not None
+        middle = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
+        there = page.evaluate("([x, y]) => document.elementFromPoint(x, y)?.id", middle)
+        assert there == "alarm-threshold", opened
+        page.tap("nav [data-view=gallery]")
+        page.tap("nav [data-view=alarms]")
+    has_focus = "document.activeElement.closest('#alarm-list li:first-child') !== null"
+    assert page.evaluate(has_focus)
+
+
+@pytest.mark.parametrize("corner", [[0.75, 0.9], [0.92, 0.95]])
+def test_no_zoom_button_covers_the_number_of_a_region(
+    corner: list[float], index: Path, phone: Visit
+) -> None:
+    phone.open_frame(index, NAMES[0], "&flags=0")
+    page = phone.page
+    page.evaluate("segunc.verdicts.setName('Ana')")
+    page.evaluate("segunc.data.page.objects.smallest = 1")
+    page.evaluate("(corner) => segunc.regions.mark([corner, [1, 1]])", corner)
+    beside = [corner[0] - 0.05, corner[1] + 0.02]  # a number beside the first
+    page.evaluate("(corner) => segunc.regions.mark([corner, [1, 1]])", beside)
+    phone.until("document.querySelectorAll('#stage .boxes text').length === 2")
+    shown = boxes_of(page)
+    page.evaluate(
+        "document.querySelectorAll('#stage text').forEach((text) => text.removeAttribute('style'))"
+    )
+    assert overlapping(boxes_of(page)), "or this would be no test"
+    assert not overlapping(shown)
+
+
+def boxes_of(page: Any) -> list[dict[str, float]]:
+    """Return the boxes of the zoom buttons and of the numbers of regions."""
+    parts = page.locator(".zooms, #stage .boxes text").all()
+    return [part.bounding_box() for part in parts]
+
+
+def overlapping(boxes: list[dict[str, float]]) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Return the pairs of boxes that overlap by more than a pixel."""
+    pairs = []
+    for one, other in combinations(boxes, 2):
+        gaps = [
+            max(one[start], other[start]) - min(one[start] + one[side], other[start] + other[side])
+            for start, side in (("x", "width"), ("y", "height"))
+        ]
+        if max(gaps) < -1:
+            pairs.append((one, other))
+    return pairs
 
 
 def test_the_last_verdict_is_undone_and_done_again(index: Path, phone: Visit) -> None:

@@ -1,5 +1,6 @@
 """Maps of a video in which regions come and go."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,12 @@ def event_scene(index: int) -> np.ndarray:
 
 
 def write_events_scene(
-    out: Path, shards: int = 1, timed: bool = True, name: str = "{:06d}", scores: Any = ("entropy",)
+    out: Path,
+    shards: int = 1,
+    timed: bool = True,
+    name: str = "{:06d}",
+    scores: Any = ("entropy",),
+    run: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the maps of these frames into a folder, and return it.
 
@@ -45,12 +51,13 @@ def write_events_scene(
         timed: whether the frames have times.
         name: pattern of the names of frames.
         scores: names of the scores, which all have the same maps.
+        run: what the run records beside its number of draws.
     """
     about: dict[str, Any] = {}
     if timed:
         about["source"] = {"kind": "video", "fps": FPS, "frames": FRAMES}
     manifest = build_manifest(
-        {"draws": 8}, scores, device="cpu", classes=CLASSES, palette=PALETTE, **about
+        {"draws": 8, **(run or {})}, scores, device="cpu", classes=CLASSES, palette=PALETTE, **about
     )
     for number in range(shards, 0, -1):
         shard = Shard(number, shards)

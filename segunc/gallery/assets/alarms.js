@@ -249,12 +249,13 @@
   }
 
   function showVerdict(item, alarm) {
-    const verdict = entryOf(alarm)?.verdict ?? "";
+    const entry = entryOf(alarm);
+    const verdict = entry?.verdict ?? "";
     const mark = item.querySelector(".verdict");
     mark.className = `verdict badge person ${verdict}`;
-    mark.textContent = verdict ? verdicts.REGION_WORDS[verdict] : "";
+    mark.textContent = verdict ? regions.verdictWords(entry, alarm) : "";
     mark.hidden = !verdict;
-    item.querySelector(".others").replaceChildren(...regions.badges(othersOn(alarm)));
+    item.querySelector(".others").replaceChildren(...regions.badges(othersOn(alarm), alarm));
     const words = verdicts.get(alarm.frame)?.note ?? "";
     item.querySelector(".own-note").textContent = words && `your note on the frame: ${words}`;
     for (const button of item.querySelectorAll(".alarm-verdicts [data-verdict]")) {
@@ -295,6 +296,18 @@
     const target = list.children[at]?.querySelector("button") ?? listEnd;
     target.focus();
     (list.children[at] ?? listEnd).scrollIntoView({ block: "nearest" });
+  }
+
+  /* Give the focus to the alarm that is next. If it is the first, the list opens at its upper end,
+     where its threshold is: in a narrow window there may be no room for both. */
+  function openList() {
+    const first = at === 0 && list.children[0]?.querySelector("button");
+    if (!first) {
+      focusOn(at);
+      return;
+    }
+    first.focus({ preventScroll: true });
+    document.getElementById("alarms-view").scrollTop = 0;
   }
 
   /* Bring the alarm that is next into sight again, after something above it became taller. */
@@ -369,12 +382,13 @@
 
   /* Keep a verdict on an alarm as one on the region of its frame that it is. */
   async function store(alarm, position, verdict) {
-    const known = entryOf(alarm)?.region ?? (await regionAt(alarm, listing));
-    if (!known) {
+    const earlier = entryOf(alarm)?.region ?? null;
+    const region = (verdict && (await regionAt(alarm, listing))) || earlier;
+    if (verdict && !region) {
       announce(`alarm ${position + 1} is too small to be judged by itself; open its frame`, true);
       return;
     }
-    verdicts.set(alarm.frame, { verdict }, known);
+    if (region) verdicts.set(alarm.frame, { verdict }, region, earlier);
     keepInSight();
     const said = verdict ? verdicts.REGION_WORDS[verdict] : "verdict taken back";
     const last = verdict && position === shown.length - 1 ? `. ${endWords()}` : "";
@@ -782,7 +796,7 @@
     if (changed.has("view")) {
       refresh();
       drawRest();
-      focusOn(at);
+      openList();
     } else timer = setTimeout(refresh, PAUSE);
   }
 
@@ -793,7 +807,7 @@
     writeNote,
     numberOf,
     nextOpen,
-    focusOn: () => focusOn(at),
+    focusOn: openList,
     leaders,
     openRecorded,
   };

@@ -5,9 +5,11 @@
   const { element, table, state, verdicts, layers, thresholdText, seconds } = segunc;
   const { frames } = segunc.data;
   const FIRST = 24; // cards that are filled at once
+  const MOST_PRINTED = 500; // cards that are filled for a printer
   const scroller = document.getElementById("scroller");
   const list = document.getElementById("cards");
   const empty = document.getElementById("empty");
+  const unprinted = element("p", { id: "unprinted" });
   const STATISTIC_WORDS = {
     region: "strongest region",
     mean: "mean",
@@ -327,6 +329,16 @@
     card.append(noteButton(name));
   }
 
+  /* Fill the cards that a printer gets, in sight or not; a line says how many it does not get. */
+  function fillForPrint() {
+    const cards = [...list.children];
+    cards.slice(0, MOST_PRINTED).forEach(fill);
+    const left = cards.filter((card) => !card.firstChild).length;
+    unprinted.textContent = left
+      ? `${left} of ${cards.length} cards are not printed. Filters print fewer frames at a time.`
+      : "";
+  }
+
   function noteButton(name) {
     const attributes = {
       type: "button",
@@ -505,6 +517,10 @@
       if (card) focused = Number(card.dataset.position);
     });
     list.addEventListener("click", onClick);
+    scroller.append(unprinted);
+    addEventListener("beforeprint", () => {
+      if (state.get().view === "gallery") fillForPrint();
+    });
     // The order stays while a frame is looked at, so that "next" keeps its meaning while verdicts
     // are given.
     verdicts.onChange(() => {

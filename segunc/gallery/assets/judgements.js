@@ -25,7 +25,8 @@
   // key -> {frame, region, reviewer, verdict, note, time, score, threshold}; the last two are those
   // that were set when a frame was judged
   const entries = new Map();
-  const done = []; // changes of this visit: [key, before, after]
+  // Changes of this visit, each a list of steps [key, before, after], of which the last is told.
+  const done = [];
   const undone = [];
   let storable = true;
   let name = null;
@@ -244,31 +245,57 @@
   const NO_THRESHOLD = { score: null, threshold: null };
   const CHANGING = ["verdict", "note", "score", "threshold"];
 
+  /* Whether two entries are on regions of one outline, or on none. Of one score, regions that
+     overlap and have the same area are the same. */
+  const isOneOutline = (one, other) => one.region?.area === other.region?.area;
+
   /* Change the verdict or the note on a frame, or on a region of it, in the reviewer's name. A
-     verdict on a frame that is given again counts for the threshold that is set now. */
-  function set(frame, changes, region = null) {
+     verdict that is given again counts for the threshold that is set and for the outline that is
+     seen now. `earlier` is the region, of another outline, that had the verdict until now. */
+  function set(frame, changes, region = null, earlier = null) {
     const reviewer = name ?? "";
     const blank = { frame, region, reviewer, verdict: "", note: "", time: "", ...NO_THRESHOLD };
     const key = keyOf(blank);
     const before = entries.get(key) ?? blank;
+    const after = withChanges(before, changes, region);
+    const steps = after.verdict && earlier ? leave({ ...blank, region: earlier }, key) : [];
+    for (const [, left] of steps) after.note ||= left.note;
+    if (!steps.length && isUnchanged(before, after)) return;
+    steps.push([key, before, after]);
+    remember(steps);
+    for (const [stepKey, , entry] of steps) put(stepKey, entry);
+  }
+
+  /* An entry with changes; a new verdict brings the threshold or the region that it is for. */
+  function withChanges(before, changes, region) {
     const after = { ...before, ...changes };
     after.note = wellFormed(after.note);
-    if (Object.hasOwn(changes, "verdict") && !region) {
-      Object.assign(after, after.verdict ? thresholdNow() : NO_THRESHOLD);
-    }
-    if (CHANGING.every((field) => after[field] === before[field])) return;
-    remember(key, before, after);
-    put(key, after);
+    if (!Object.hasOwn(changes, "verdict")) return after;
+    if (!region) Object.assign(after, after.verdict ? thresholdNow() : NO_THRESHOLD);
+    else if (after.verdict) after.region = region;
+    return after;
   }
+
+  /* The step that empties an entry whose verdict goes to another key; none where nothing is written
+     there. */
+  function leave(blank, key) {
+    const left = entries.get(keyOf(blank));
+    if (!left || !written(left) || keyOf(left) === key) return [];
+    return [[keyOf(left), left, { ...left, verdict: "", note: "" }]];
+  }
+
+  const isUnchanged = (before, after) =>
+    isOneOutline(before, after) && CHANGING.every((field) => after[field] === before[field]);
 
   /* Note a change, so that it can be undone. One note is one change, however many letters it
      has. */
-  function remember(key, before, after) {
-    const last = done.at(-1);
+  function remember(steps) {
+    const [key, before, after] = steps.at(-1);
+    const last = done.at(-1)?.at(-1);
     const isNote = before.note && before.note !== after.note;
     const goesOn = last?.[0] === key && last[2].verdict === after.verdict && isNote;
     if (goesOn && !undone.length) last[2] = after;
-    else done.push([key, before, after]);
+    else done.push(steps);
     undone.length = 0;
   }
 
@@ -286,23 +313,26 @@
   /* Take the last change back (or `again`); gives the frame and the region (null for none) it was
      on and words that say what was done, or null. */
   function undo(again = false) {
-    const change = (again ? undone : done).pop();
-    if (!change) return null;
-    const [key, before, after] = change;
+    const steps = (again ? undone : done).pop();
+    if (!steps) return null;
+    (again ? done : undone).push(steps);
+    for (const [key, before, after] of steps) put(key, again ? after : before);
+    const [, before, after] = steps.at(-1);
     const entry = again ? after : before;
-    (again ? done : undone).push(change);
-    put(key, entry);
-    let what = after.note === before.note ? "the threshold" : "the note";
+    const did = again ? "Done again" : "Undone";
+    const words = `${did}: ${changeWords(before, after)}`;
+    return { frame: entry.frame, region: entry.region, words };
+  }
+
+  /* What differs between two states of an entry. */
+  function changeWords(before, after) {
+    const { region } = after;
+    const words = (verdict) => (region ? regionWords(region, verdict) : WORDS[verdict]);
     if (after.verdict !== before.verdict) {
-      const words = (verdict) =>
-        entry.region ? regionWords(entry.region, verdict) : WORDS[verdict];
-      what = words(after.verdict) || `no longer ${words(before.verdict)}`;
+      return words(after.verdict) || `no longer ${words(before.verdict)}`;
     }
-    return {
-      frame: entry.frame,
-      region: entry.region,
-      words: `${again ? "Done again" : "Undone"}: ${what}`,
-    };
+    if (after.note !== before.note) return "the note";
+    return isOneOutline(before, after) ? "the threshold" : "the outline";
   }
 
   /* Entries by frame, and the other reviewers, until the next change. */

@@ -3,6 +3,7 @@
    missed; each is judged by itself. */
 (function (segunc) {
   const { element, svg, table, state, stage, maps, verdicts, overlap, announce } = segunc;
+  const { thresholdText } = segunc;
   const SHRUNK = "of the shrunk map of this page, in which regions may split or merge";
   const LISTED = 30; // more are named by their number alone
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
@@ -240,14 +241,27 @@
       .filter(Boolean);
   }
 
-  const saidWords = ({ reviewer, region, verdict }) =>
-    `${reviewer || "no name"}: ${verdicts.regionWords(region, verdict)}`;
+  /* That a verdict on a region that is shown was given at another outline of it; empty where it was
+     given at this one. At another threshold a region has more or fewer pixels. */
+  function outlineWords({ region: judged }, { area }) {
+    if (judged.area === area) return "";
+    const from = judged.threshold === null ? "" : ` at ≥ ${thresholdText(judged.threshold)}`;
+    return ` (judged at another outline: ${judged.area.toLocaleString("en")} px${from})`;
+  }
 
-  /* The verdicts of reviewers on a region, each with the name. */
-  function badges(entries) {
-    return entries.map((entry) =>
-      element("span", { class: `verdict badge person ${entry.verdict}` }, saidWords(entry)),
-    );
+  /* The verdict of an entry on a region that is shown, in words. */
+  const verdictWords = (entry, region) =>
+    verdicts.regionWords(entry.region, entry.verdict) + outlineWords(entry, region);
+
+  const saidWords = (entry, region) =>
+    `${entry.reviewer || "no name"}: ${verdictWords(entry, region)}`;
+
+  /* The verdicts of reviewers on a region that is shown, each with the name. */
+  function badges(entries, region) {
+    return entries.map((entry) => {
+      const attributes = { class: `verdict badge person ${entry.verdict}` };
+      return element("span", attributes, saidWords(entry, region));
+    });
   }
 
   /* The alarms of a frame as they stand in the list of alarms, at the recorded threshold. */
@@ -335,15 +349,13 @@
     draw();
   }
 
-  /* A region that is an alarm has the size of the stored map, as in the list of alarms; the map of
-     the page may have fewer pixels. */
-  function title({ region, entry, alarm }) {
+  function title({ region, entry }) {
     let words = "drawn";
     if (region.score) {
       const peak = region.value === null ? "" : `, max ${segunc.digits(region.value, 3)}`;
-      words = `${(alarm ?? region).area.toLocaleString("en")} px${peak}`;
+      words = `${region.area.toLocaleString("en")} px${peak}`;
     }
-    return entry?.verdict ? `${words} · ${verdicts.regionWords(region, entry.verdict)}` : words;
+    return entry?.verdict ? `${words} · ${verdictWords(entry, region)}` : words;
   }
 
   function row(item, position) {
@@ -354,7 +366,7 @@
       onclick: () => select(state.get().region === position ? null : position),
     };
     const button = element("button", attributes, `${position + 1} · ${title(item)}`);
-    const said = badges(item.others);
+    const said = badges(item.others, item.region);
     return element("li", {}, button, said.length ? element("p", {}, ...said) : null);
   }
 
@@ -394,7 +406,8 @@
     const [x, y, w, h] = item.region.box;
     const [height, width] = stage.size();
     if (state.get().zoom > 1) state.set({ x: (x + w / 2) / width, y: (y + h / 2) / height });
-    const words = [title(item), ...item.others.map(saidWords)].join("; ");
+    const said = item.others.map((entry) => saidWords(entry, item.region));
+    const words = [title(item), ...said].join("; ");
     announce(`region ${position + 1} of ${shown.length}: ${words}`);
   }
 
@@ -422,8 +435,10 @@
       announce("a region is true, false, part of a missed object, or unsure", true);
       return true;
     }
-    const region = item.entry?.region ?? item.region;
-    verdicts.set(table.name(stage.shown()), { verdict }, region);
+    // A verdict is on the outline that is seen, also where an earlier one was on another.
+    const earlier = item.entry?.region ?? null;
+    const region = verdict ? item.region : (earlier ?? item.region);
+    verdicts.set(table.name(stage.shown()), { verdict }, region, earlier);
     const words = verdict ? verdicts.regionWords(region, verdict) : "verdict taken back";
     announce(`${region.score === null ? "drawn box" : "region"}: ${words}`, true);
     return true;
@@ -484,6 +499,7 @@
     nearest,
     nearestOfEach,
     badges,
+    verdictWords,
     shown: () => shown,
     chosen: () => shown[state.get().region] ?? null,
   };

@@ -106,6 +106,45 @@
       const down = top + (at[1] + 0.5) * scale;
       probe.style.transform = `translate(${across}px, ${down}px)`;
     }
+    liftNumbers();
+  }
+
+  /* Where the number of a region is on the screen by its place and the style sheet. What the browser
+     says of small letters that are enlarged is rounded to pixels of the frame. */
+  function numberPlace(number, { scale, left, top }) {
+    const isBelow = number.classList.contains("below");
+    const isAtEnd = number.getAttribute("text-anchor") === "end";
+    const width = 9 * number.textContent.length;
+    const start = left + Number(number.getAttribute("x")) * scale + (isBelow ? 4 : 0);
+    const baseline = top + Number(number.getAttribute("y")) * scale + (isBelow ? 15 : -4);
+    return new DOMRect(isAtEnd ? start - width : start, baseline - 12, width, 15);
+  }
+
+  /* Move the numbers of regions that lie under the zoom buttons above them, and above each other. */
+  function liftNumbers() {
+    const taken = [zooms.getBoundingClientRect()];
+    for (const { pane, drawings } of used(state.get())) {
+      const { scale, left, top } = geometry(pane);
+      const corner = pane.getBoundingClientRect();
+      const origin = { scale, left: corner.left + left, top: corner.top + top };
+      for (const number of drawings.querySelectorAll("text")) {
+        const box = numberPlace(number, origin);
+        const lift = liftOver(taken, box);
+        number.style.setProperty("--lift", String(lift));
+        if (lift) taken.push(new DOMRect(box.x, box.y - lift, box.width, box.height));
+      }
+    }
+  }
+
+  /* By how many pixels something must rise to lie above all that it would overlap. */
+  function liftOver(taken, { left, right, top, bottom }) {
+    let lift = 0;
+    for (const other of taken) {
+      const isBeside = right <= other.left || left >= other.right;
+      const isApart = bottom - lift <= other.top || top - lift >= other.bottom;
+      if (!isBeside && !isApart) lift = bottom - other.top;
+    }
+    return lift;
   }
 
   /* What each pane shows: the layer asked for, or else the image, prediction, entropy and what

@@ -1,0 +1,62 @@
+"""The gallery on paper: whole cards, all of them, and nothing to press."""
+
+import re
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from tests.support.scenes import SIZE, write_maps, write_page, write_video_scene
+from tests.support.visits import Visit
+
+
+def write_many_frames(folder: Path) -> Path:
+    """Write the page of 60 frames, each with another picture."""
+    images = folder / "images"
+    images.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        picture = rng.integers(0, 255, (*SIZE, 3), dtype=np.uint8)
+        assert cv2.imwrite(str(images / f"{number:02}.png"), picture)
+    return write_page(write_maps(images, folder / "maps"), folder / "review")
+
+
+def pictures_in(pdf: bytes) -> list[int]:
+    """Return how many pictures each page of a PDF shows."""
+    counts = []
+    for part in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL):
+        with suppress(zlib.error):
+            content = zlib.decompress(part)
+            if re.search(rb"\bBT\b", content):
+                counts.append(len(re.findall(rb"/X\d+ Do", content)))
+    return counts
+
+
+def test_a_printed_gallery_holds_all_cards_whole(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_many_frames(tmp_path), "moments=all")
+    filled = page.locator("#cards li:not(:empty)").count()
+    assert filled < 60, "cards out of sight are empty, or this would be no test"
+    pictures = pictures_in(page.pdf())
+    assert len(pictures) > 1
+    # A card has two pictures. One that is parted would be shown on two pages.
+    assert sum(pictures) == 2 * 60
+    assert all(count % 2 == 0 for count in pictures)
+
+
+def test_a_printed_gallery_has_no_controls(tmp_path: Path, visit: Visit) -> None:
+    page = visit.open(write_many_frames(tmp_path))
+    page.emulate_media(media="print")
+    assert page.locator("button:visible, input:visible, select:visible").count() == 0
+    assert page.is_visible("#count")
+    assert page.locator("#cards .name").first.is_visible()
+
+
+def test_a_printed_gallery_says_how_many_cards_it_leaves_out(tmp_path: Path, visit: Visit) -> None:
+    index = write_page(write_video_scene(tmp_path, 503), tmp_path / "review")
+    page = visit.open(index, "order=source")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    visit.shown("#unprinted", "3 of 503 cards are not printed.")
+    assert page.locator("#cards li:visible").count() == 500
