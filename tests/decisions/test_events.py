@@ -271,7 +271,7 @@ def test_coco_without_its_images_names_frames_and_says_so(tmp_path: Path) -> Non
     result = segunc.summary(scene.maps, flag=["entropy=0.5"], events=path, fps=10)
     files = [image["file_name"] for image in json.loads(path.read_text())["images"]]
     assert "sub/d" in files
-    assert any("so their file_name is the name of the frame" in note for note in result.notes)
+    assert any("so file_name is the name of the frame there" in note for note in result.notes)
 
 
 def test_coco_masks_are_the_flagged_regions(coco: dict[str, Any]) -> None:
