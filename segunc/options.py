@@ -928,8 +928,9 @@ class ThresholdOptions(Options, ClassTruthOptions):
             missed-objects: share of objects that are not found. flagged-pixels: share of normal
             pixels that are flagged. false-alarms: number of flagged regions on normal ground.
             errors-kept: share of wrong predictions among pixels that are not flagged
-        level: bound of the risk: a share of 0 to 1, or for false-alarms the number of them for each
-            frame, or for each minute if units are blocks of seconds
+        level: bound of the risk: a share, above 0 and below 1. For false-alarms the number of them
+            for each frame, or for each minute if units are blocks of seconds: above 0 and below 5,
+            because at most 5 are counted. With clopper-pearson it is always a share, of units
         method: what the guarantee bounds. conformal (the default): the expected risk. ltt (the
             default with --confidence): the risk itself, with a confidence. clopper-pearson: the
             share of units with any loss, e.g. a missed object

@@ -349,6 +349,8 @@ def _show_summary(result: Any, options: opts.SummaryOptions) -> Iterator[str]:
     if result.events:
         brief = sum(event.frames == 1 for event in result.events)
         yield f"events: {len(result.events)}, {brief} of them in one frame alone; the strongest"
+    elif options.events:
+        yield "events: no event was found"
     yield from _lines_of_events(result.events, options.top)
     if not options.flag and result.percentile is not None:
         score = result.statistic.rpartition(".")[0]

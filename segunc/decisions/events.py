@@ -36,6 +36,11 @@ COCO = "_coco.json"
 ENDINGS = (CSV, JSON, COCO)
 """Endings of a file of events."""
 BOX = ("x", "y", "width", "height")
+_MOMENTS = ("start.frame", "start.time", "end.frame", "end.time", "peak.frame", "peak.time")
+_PEAK = ("peak.value", "peak.strength", *(f"peak.{side}" for side in BOX), "peak.crop")
+COLUMNS = ("id", "score", "threshold", *_MOMENTS, *_PEAK, "frames", "largest", "class_id")
+"""Columns of a CSV file of events: the fields of :class:`Event` without boxes, and the picture of
+the peak."""
 Box = Sequence[int]  # left, top, width and height in pixels
 Floats = npt.NDArray[np.float64]
 
@@ -283,9 +288,10 @@ def write_events(
     elif path.suffix == JSON:
         write_json(path, [_fields_except(event, "masks", "extents") for event in events])
     else:
-        rows = [flat(_fields_except(event, "masks", "extents", "boxes")) for event in events]
-        table: list[Iterable[Any]] = [rows[0] if rows else ["id"]]
-        table += [row.values() for row in rows]
+        table: list[Iterable[Any]] = [COLUMNS]
+        for event in events:
+            fields = flat(_fields_except(event, "masks", "extents", "boxes"))
+            table.append([fields.get(column) for column in COLUMNS])
         write_file(path, csv_text(table).encode())
 
 

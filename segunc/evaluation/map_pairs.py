@@ -349,7 +349,7 @@ class MapsPair:
         """Return what a user should know of the two folders, in sentences without full stops."""
         notes = [self._of_models()]
         unfinished = [reader.unfinished for reader in self.readers if reader.unfinished]
-        notes += [f"Unfinished: {line}" for line in unfinished]
+        notes += [f"Frames are missing: {line}" for line in unfinished]
         notes += self._of_unshared_frames()
         if self.by_name_alone:
             notes.append(

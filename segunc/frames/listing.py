@@ -92,17 +92,18 @@ def left_out(path: Path | str, listing: Listing) -> list[str]:
     if listing.images:
         videos = [*listing.videos, *listing.deeper]
     formats = sorted({file.suffix[1:].upper() for file in listing.unread})
-    pictures = f"pictures of formats that are not read ({', '.join(formats)})"
+    of_formats = f" of formats that are not read ({', '.join(formats)})"
     kinds = (
-        (videos, "videos", "give a video itself as --input"),
-        (listing.unread, pictures, "convert them to PNG or JPEG"),
-        (listing.links, "links to folders", "give a linked folder as another --input"),
+        (videos, "video", "", "give a video itself as --input"),
+        (listing.unread, "picture", of_formats, "convert them to PNG or JPEG"),
+        (listing.links, "link", " to folders", "give a linked folder as another --input"),
     )
     notes: list[str] = []
-    for files, kind, remedy in kinds:
+    for files, noun, of_kind, remedy in kinds:
         if files:
+            number = f"{counted(len(files), noun)}{of_kind}"
             first = files[0].relative_to(listing.root).as_posix()
-            notes.append(f"{path}: {len(files)} {kind} left out, first {first}; {remedy}")
+            notes.append(f"{path}: {number} left out, first {first}; {remedy}")
     return notes
 
 

@@ -33,7 +33,13 @@ from segunc.core.files import frame_order, nearest_path
 from segunc.core.urls import CAMERA, PIPE, STREAM_SCHEMES, is_url, shown_url
 from segunc.data.image_files import IMAGE_SUFFIXES
 from segunc.data.images import Image, read_image
-from segunc.frames.listing import is_video
+from segunc.frames.listing import (
+    UNREAD_SUFFIXES,
+    VIDEO_SUFFIXES,
+    Listing,
+    is_video,
+    left_out,
+)
 from segunc.frames.video import LENIENT, main_stream, upright
 
 LiveKind = Literal["stream", "camera", "pipe", "folder", "video"]
@@ -53,6 +59,8 @@ TIMES_DECIDE = (
 FIRST_WAIT = 0.5  # seconds before the first attempt to connect again; each further wait doubles
 LONGEST_WAIT = 30.0
 SCAN_SECONDS = 0.2  # between two looks into a folder
+NO_FRAMES = frozenset({*VIDEO_SUFFIXES, *UNREAD_SUFFIXES})
+"""Endings of files in a folder that hold pictures and are no frames (any case)."""
 SETTLED_SECONDS = 2.0  # a file that does not change for so long and is not whole is damaged
 LAG_SECONDS = 300.0
 """How long the fastest frame is remembered by which the delay of others is measured. Clocks of
@@ -96,6 +104,14 @@ class DamagedFile:
     name: str
     number: int = -1
     """Its number among all frames, which the inbox gives it."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Files of a folder that are no frames, of a kind that was not there before."""
+
+    text: str
+    """How many they are, which is the first, and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +161,9 @@ class LiveSource(ABC):
     """Whether frames wait at the source until they are read, so that none need be dropped."""
 
     @abstractmethod
-    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | DamagedFile | None]:
+    def arrivals(
+        self, stopped: threading.Event
+    ) -> Iterator[Arrival | DamagedFile | LeftOut | None]:
         """Open the source and yield its frames until it ends or ``stopped`` is set; None stands for
         a frame that is damaged and has no name.
 
@@ -386,7 +404,8 @@ class FolderSource(LiveSource):
     """Images that appear in a folder, in the order of their names among those that a look finds.
 
     A file is taken when it can be decoded whole. One that is not whole and no longer changes is
-    damaged. Names of the files that are there are kept in memory, and no others.
+    damaged. Names of the files that are there are kept in memory, and no others. Videos, and
+    pictures of formats that are not read, are no frames: each kind is told once.
     """
 
     kind: LiveKind = "folder"
@@ -405,10 +424,15 @@ class FolderSource(LiveSource):
         self._after = after
         self._taken: set[str] = set()
         self._growing: dict[str, tuple[float, tuple[int, int]]] = {}
+        self._told_suffixes: set[str] = set()  # of files that are no frames
 
-    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | DamagedFile | None]:
+    def arrivals(
+        self, stopped: threading.Event
+    ) -> Iterator[Arrival | DamagedFile | LeftOut | None]:
         while not stopped.is_set():
-            files = self._look()
+            files, others = self._look()
+            for text in left_out(self._folder, others):
+                yield LeftOut(text)
             names = {name for name, _ in files}
             self._taken &= names
             self._growing = {name: seen for name, seen in self._growing.items() if name in names}
@@ -440,14 +464,22 @@ class FolderSource(LiveSource):
                 )
         return ""
 
-    def _look(self) -> list[tuple[str, os.stat_result]]:
-        """Return the files that were not taken, and those that were without their status."""
+    def _look(self) -> tuple[list[tuple[str, os.stat_result]], Listing]:
+        """Return the images with their status, except those that an earlier run took, and the files
+        that are no frames, of kinds that were not told yet.
+        """
         files = []
+        names_of_others = []
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
-                    is_image = entry.name.lower().endswith(IMAGE_SUFFIXES)
-                    if not is_image or entry.name.startswith("."):
+                    if entry.name.startswith("."):
+                        continue
+                    if not entry.name.lower().endswith(IMAGE_SUFFIXES):
+                        suffix = Path(entry.name).suffix.lower()
+                        is_told = suffix in self._told_suffixes
+                        if suffix in NO_FRAMES and not is_told and entry.is_file():
+                            names_of_others.append(entry.name)
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         status = entry.stat()
@@ -457,7 +489,22 @@ class FolderSource(LiveSource):
             raise _fault(
                 "unreachable", f"folder {self.shown} cannot be read ({error.strerror})"
             ) from error
-        return sorted(files, key=lambda file: frame_order(file[0]))
+        files.sort(key=lambda file: frame_order(file[0]))
+        return files, self._list_others(names_of_others)
+
+    def _list_others(self, names: list[str]) -> Listing:
+        """List files that are no frames, and note that their kinds are told now."""
+        listing = Listing(self._folder)
+        for name in sorted(names, key=frame_order):
+            path = self._folder / name
+            suffix = path.suffix.lower()
+            if suffix in VIDEO_SUFFIXES:
+                listing.deeper.append(path)  # those of ``videos`` count only beside images
+                self._told_suffixes.update(VIDEO_SUFFIXES)
+            else:
+                listing.unread.append(path)
+                self._told_suffixes.add(suffix)
+        return listing
 
     def _is_old(self, name: str, status: os.stat_result) -> bool:
         """Return whether an earlier run took a file."""
@@ -598,7 +645,9 @@ class Inbox:
     read: int = 0
     """Frames that were read, damaged ones too."""
     dropped: Counter[Drop] = field(default_factory=Counter)
-    _items: deque[LiveFrame | DamagedFile | Gap | Finish] = field(default_factory=deque, repr=False)
+    _items: deque[LiveFrame | DamagedFile | LeftOut | Gap | Finish] = field(
+        default_factory=deque, repr=False
+    )
     _waiting: int = 0
     _closed: bool = False
 
@@ -636,13 +685,13 @@ class Inbox:
                 self.dropped["newer"] += 1
                 return
 
-    def tell(self, item: Gap | Finish) -> None:
+    def tell(self, item: LeftOut | Gap | Finish) -> None:
         """Add what happened behind the frames that wait."""
         with self._changed:
             self._items.append(item)
             self._changed.notify_all()
 
-    def take(self, timeout: float) -> LiveFrame | DamagedFile | Gap | Finish | None:
+    def take(self, timeout: float) -> LiveFrame | DamagedFile | LeftOut | Gap | Finish | None:
         """Return the next frame or event, None where there is none for ``timeout`` seconds."""
         with self._changed:
             if not self._items:
@@ -722,6 +771,9 @@ class Reader:
             begun = False
             try:
                 for arrival in self._source.arrivals(self._stopped):
+                    if isinstance(arrival, LeftOut):
+                        self._inbox.tell(arrival)
+                        continue
                     if not begun:
                         begun = ever = True
                         failed = 0

@@ -184,7 +184,7 @@ def notices(
 ) -> Iterator[str]:
     """Yield what the page says above its frames."""
     if reader.unfinished:
-        yield f"This page shows what was finished: {reader.unfinished}."
+        yield f"This page shows what is there: {reader.unfinished}."
     if len(names) < len(reader.frames):
         yield f"The page carries the worst {len(names)} of {len(reader.frames)} frames."
     known = note_on_known_maps(reader.manifest, reader.records)

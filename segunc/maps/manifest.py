@@ -23,6 +23,11 @@ STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined
 from the shards' records.
 """
+KEPT_FRAMES = "kept"
+"""Key of the record that a watch did not keep all frames: ``frames`` is one of the two below, and
+``processed`` is the number of frames from which they come, or null."""
+ALARMS_ONLY = "with an alarm"
+ALARMS_IN_PART = "with an alarm, of some runs all"
 MAKERS = ("tool", "environment", "device", "command")
 """What made the maps; each shard records its own."""
 FORMAT = "segunc-maps"
@@ -188,13 +193,46 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def what_is_missing(place: str, manifest: Manifest, lines: int) -> str | None:
-    """Return in one line what a maps folder lacks: its run has not ended, lines were lost, or its
-    shards saw other lists of frames. None where nothing is missing.
+    """Return in one line what a maps folder lacks: its run has not ended, lines were lost, its
+    shards saw other lists of frames, or only frames with an alarm were kept. None where nothing is
+    missing.
 
     Args:
         place: of the maps, for the line.
         manifest: of the maps.
         lines: number of its finished frames.
+    """
+    parts = [_what_a_run_lacks(place, manifest, lines), _kept_words(place, manifest, lines)]
+    return "; ".join(part for part in parts if part) or None
+
+
+def chosen_by_alarms(manifest: Mapping[str, Any] | None) -> bool:
+    """Return whether alarms of :func:`segunc.watch` chose frames of a maps folder.
+
+    Args:
+        manifest: of the maps; None for another tool.
+    """
+    return KEPT_FRAMES in (manifest or {})
+
+
+def _kept_words(place: str, manifest: Manifest, lines: int) -> str:
+    """Return that only frames with an alarm were kept, and of how many; empty where all were."""
+    if not chosen_by_alarms(manifest):
+        return ""
+    kept = manifest[KEPT_FRAMES]
+    held = f"{place} holds only frames with an alarm"
+    if kept["frames"] != ALARMS_ONLY:
+        held = f"{place} holds, of some runs of watch, only frames with an alarm"
+    if kept.get("processed") is not None:
+        held += f", {lines} of the {kept['processed']} that were processed"
+    return f"{held} (watch --keep alarms), so it does not say how often an alarm comes"
+
+
+def _what_a_run_lacks(place: str, manifest: Manifest, lines: int) -> str | None:
+    """Return in one line which frames of a run are not there; None where all are.
+
+    Args:
+        place, manifest, lines: see :func:`what_is_missing`.
     """
     status = manifest.get("status", "unknown")
     if status != "finished":

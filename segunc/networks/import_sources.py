@@ -5,8 +5,11 @@ An entry of :data:`segunc.networks.model_folder.KINDS` builds the network.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +33,9 @@ NEEDED = {
 
 STATED = {"classes": "classes", "mean": "mean", "std": "std", "size": "inference_size"}
 """What a factory can state of its network: the attribute of the description of each."""
+
+MAX_NAMED = 5
+"""Functions and classes of a module that a message names."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +287,7 @@ def _stated(code: Code) -> dict[str, Any]:
             stated = getattr(factory, "segunc", {})
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{code.name} raises {one_line(error)}") from error
+    _check_callable(code, factory)
     unknown = [key for key in stated if key not in STATED] if isinstance(stated, Mapping) else [""]
     if unknown:
         message = f"{code.name}.segunc is {str(stated)[:80]}, not a mapping of {', '.join(STATED)}"
@@ -303,9 +310,49 @@ def _run(code: Code, arguments: dict[str, Any]) -> nn.Module:
             made = factory(**arguments) if callable(factory) else None
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{name} raises {one_line(error)}") from error
+    _check_callable(code, factory)
     if not isinstance(made, nn.Module):
-        fault = "is not a function of its module, so that it makes no torch module"
-        if callable(factory):
-            fault = f"makes {type(made).__name__}, not a torch module"
-        raise InputError(f"{name} {fault}", hint="name it as package.module:function")
+        raise InputError(
+            f"{name} makes {type(made).__name__}, not a torch module",
+            hint="name it as package.module:function",
+        )
     return made
+
+
+def _check_callable(code: Code, factory: Any) -> None:
+    """Raise InputError where a factory is not a function or class of its module.
+
+    Args:
+        code: the name of the factory, whose module is imported.
+        factory: what the module has under that name; None for nothing.
+    """
+    if callable(factory):
+        return
+    module, _, attribute = code.name.partition(":")
+    fault = f"the module {module} has no function '{attribute}'"
+    if factory is not None:
+        fault = f"{code.name} is of type {type(factory).__name__}, not a function or class"
+    names = _defined_in(module)
+    if not names:
+        raise InputError(
+            f"{fault}, and defines no other one", hint="name it as package.module:function"
+        )
+    alike = get_close_matches(attribute, names)
+    names = [*alike, *(name for name in names if name not in alike)]
+    shown = ", ".join(names[:MAX_NAMED])
+    if len(names) > MAX_NAMED:
+        shown += f" and {len(names) - MAX_NAMED} more"
+    raise InputError(f"{fault}, but {shown}", hint=f"python:{module}:{names[0]}")
+
+
+def _defined_in(module: str) -> list[str]:
+    """Return the names of the public functions and classes that an imported module, or a module
+    below it, defines.
+    """
+    names = []
+    for name, value in vars(sys.modules[module]).items():
+        if name.startswith("_") or not isinstance(value, type | FunctionType):
+            continue
+        if f"{value.__module__}.".startswith(f"{module}."):
+            names.append(name)
+    return names

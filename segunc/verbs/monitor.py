@@ -40,6 +40,7 @@ from segunc.decisions.sequential import (
 from segunc.evaluation.resampling import resampled_units
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import choose_scores, open_maps
+from segunc.maps.manifest import chosen_by_alarms
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
@@ -473,6 +474,11 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
     notes = []
     if reader.unfinished:
         notes.append(reader.unfinished)
+    if chosen_by_alarms(reader.manifest):
+        notes.append(
+            "frames with an alarm are not like the calibration frames, so an alarm of the monitor "
+            "is no sign of a change; watch monitors all frames itself"
+        )
     if passed_over:
         known_by = "source, name and bytes"
         if not (threshold.source and source):

@@ -50,6 +50,7 @@ from segunc.evaluation.parts import Form, LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, open_maps
 from segunc.maps.learned_frames import learned_among, learned_words
+from segunc.maps.manifest import chosen_by_alarms
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
 from segunc.metrics.counting import KEYS, NO_ANOMALY, BinFinder, Counts, ScoreBins
@@ -211,23 +212,40 @@ def _choose_method(
         confidence = DEFAULT_CONFIDENCE if options.confidence is None else options.confidence
         # The error probability is split between the promises (Bonferroni).
         method = Method(name, 1 - (1 - confidence) / len(levels))
-    _check_levels(levels, method)
+    _check_levels(levels, method, options.control)
     return method, confidence
 
 
-def _check_levels(levels: Mapping[str, float], method: Method) -> None:
-    """Raise InputError for a control that does not exist and for a level out of its range."""
+def _check_levels(levels: Mapping[str, float], method: Method, first: str) -> None:
+    """Raise InputError for a control that does not exist and for a level out of its range.
+
+    Args:
+        levels: by control.
+        method: that bounds the risks.
+        first: the control whose level ``--level`` gives; ``--also`` gives those of others.
+    """
     for control, level in levels.items():
         if control not in RISKS:
             raise InputError(
                 f"--also has no control '{control}'", hint=f"controls are {', '.join(RISKS)}"
             )
         largest = method.largest(control)
-        if not 0 < level < largest:
-            raise InputError(
-                f"a level of {level:g} for {control} is not between 0 and {largest:g}",
-                hint="--level 0.1",
+        if 0 < level < largest:
+            continue
+        option = "--level " if control == first else f"--also {control}="
+        message = f"{option}{level:g}: a level for {control} must be above 0 and below {largest:g}"
+        hint = f"{option}0.1"
+        if method.name == "clopper-pearson":
+            message += f", because --method {method.name} bounds the share of units with any of it"
+        elif control == "false-alarms":
+            message += (
+                f", because at most {MAX_ALARMS} false alarms of a frame, or of a minute, are "
+                "counted: the methods need a largest loss"
             )
+            hint = f"{option}1, or a larger --smallest, so that fewer regions count as false alarms"
+        else:
+            message += ", because it is a share"
+        raise InputError(message, hint=hint)
 
 
 @dataclass(frozen=True)
@@ -337,11 +355,14 @@ def _note_on_missing_maps(
 
 def _chosen_words(reader: MapsReader, sources: LabelSources, names: Sequence[str]) -> str:
     """Return what the model of maps owes to the split that calibrates, to images that may be the
-    same frames, and to verdicts on the frames (``names``); empty where no record says so.
+    same frames, and to verdicts on the frames (``names``), and whether alarms chose the frames;
+    empty where no record says so.
     """
     manifest = reader.manifest or {}
     model = manifest.get("model") or {}
     sentences = [chosen_words(model, sources.dataset, sources.split), images_words(model)]
+    if chosen_by_alarms(manifest):
+        sentences.append("these frames were kept because they had an alarm")
     if manifest.get("run", {}).get("features_sha256"):
         rounds = model.get("verdicts") or []
         stamps = {name: reader.records.get(name, {}).get("stamp") for name in names}

@@ -33,6 +33,7 @@ from segunc.frames.streams import (
     Finish,
     Gap,
     Inbox,
+    LeftOut,
     LiveFrame,
     LiveSource,
     Reader,
@@ -494,7 +495,7 @@ class _Watch:
             if isinstance(item, Finish):
                 yield self.finish("lost" if item.failure else "ended", item.failure)
                 return
-            if isinstance(item, Gap | DamagedFile):
+            if isinstance(item, Gap | DamagedFile | LeftOut):
                 yield from self._on_news(item)
             elif item is not None:
                 self._last_frame = now
@@ -614,8 +615,13 @@ class _Watch:
         """Write what happened to the stream."""
         return self._emit({"kind": "gap", "what": what, **facts})
 
-    def _on_news(self, gap: Gap | DamagedFile) -> Iterator[Event]:
-        """Note that the stream was opened or lost, or that a file is damaged."""
+    def _on_news(self, gap: Gap | DamagedFile | LeftOut) -> Iterator[Event]:
+        """Note that the stream was opened or lost, that a file is damaged, or that files are no
+        frames.
+        """
+        if isinstance(gap, LeftOut):
+            yield self._emit({"kind": "note", "text": gap.text})
+            return
         if isinstance(gap, DamagedFile):
             yield self._emit(_damage_note(gap))
             return
@@ -758,7 +764,13 @@ class _Watch:
             measured_to=extrapolated_beyond(self._model.attachments.values()),
         )
         limit = options.keep_limit * 1e9
-        self._kept = KeptFrames(self._out, manifest, limit=limit, region=self._region)
+        self._kept = KeptFrames(
+            self._out,
+            manifest,
+            limit=limit,
+            alarms_only=options.keep == "alarms",
+            region=self._region,
+        )
 
     def _maps_of(self, frame: Frame) -> Maps | Exception:
         """Return the maps of a frame, or why there are none."""
@@ -889,8 +901,10 @@ class _Watch:
         """Keep image and maps of a frame if that is asked for; tell once that the limit is
         reached."""
         kept = self._kept
-        is_wanted = is_alarm or self.options.keep == "all"
-        if kept is None or not is_wanted:
+        if kept is None:
+            return
+        kept.count()
+        if not is_alarm and self.options.keep != "all":
             return
         was_full = kept.full
         kept.keep(name, frame.number, running, image, maps)

@@ -18,6 +18,7 @@ from segunc.core.removal import Ledger, files_below
 from segunc.data.images import Image
 from segunc.frames.image_source import stamp_of
 from segunc.maps.encoding import encode_png
+from segunc.maps.manifest import ALARMS_IN_PART, ALARMS_ONLY, KEPT_FRAMES, read_manifest
 from segunc.maps.regions import Region
 from segunc.maps.shards import FRAMES_NAME, iterate_lines
 from segunc.maps.store import Maps, MapsWriter
@@ -331,6 +332,7 @@ class KeptFrames:
         manifest: Mapping[str, Any],
         *,
         limit: float,
+        alarms_only: bool = False,
         region: Region | None = None,
     ) -> None:
         """Open the folders, or go on in them.
@@ -339,6 +341,7 @@ class KeptFrames:
             out: folder of the watch.
             manifest: of the maps.
             limit: bytes from which on nothing more is kept.
+            alarms_only: whether frames without an alarm are not kept, which the manifest says.
             region: the pixels that count.
 
         Raises:
@@ -346,12 +349,44 @@ class KeptFrames:
         """
         self._pictures = Ledger(out)
         self._out = out
+        earlier = read_manifest(out / MAPS_FOLDER)
         self._writer = MapsWriter(out / MAPS_FOLDER, manifest, region=region)
+        self._processed_before = self._note_kept(earlier, alarms_only)
+        self._processed = 0  # by this run
         self._limit = limit
         self.bytes = 0
         for name in files_below(out, [MAPS_FOLDER, PICTURES_FOLDER]):
             self.bytes += os.path.getsize(out / name)
         self.full = self.bytes >= limit
+
+    def _note_kept(self, earlier: Mapping[str, Any] | None, alarms_only: bool) -> int | None:
+        """Note in the manifest that frames without an alarm are not kept, if this run or an earlier
+        one leaves them out.
+
+        Args:
+            earlier: the manifest that earlier runs left; None where there was none.
+            alarms_only: see :meth:`__init__`.
+
+        Returns:
+            How many frames earlier runs processed; None where they do not say, as a run that was
+            killed, and where all frames are kept.
+        """
+        before = (earlier or {}).get(KEPT_FRAMES, {})
+        if not before and not alarms_only:
+            return None
+        is_mixed = not alarms_only
+        if earlier is not None:
+            is_mixed = is_mixed or before.get("frames") != ALARMS_ONLY
+        frames = ALARMS_IN_PART if is_mixed else ALARMS_ONLY
+        # A run that is killed leaves this: nobody knows then how many were processed.
+        self._writer.manifest[KEPT_FRAMES] = {"frames": frames, "processed": None}
+        self._writer.begin()
+        processed: int | None = 0 if earlier is None else before.get("processed")
+        return processed
+
+    def count(self) -> None:
+        """Count a frame that was processed, kept or not, unless the limit is reached."""
+        self._processed += not self.full
 
     def keep(self, name: str, number: int, time: float, image: Image, maps: Maps) -> None:
         """Write the image and the maps of a frame, unless the limit is reached.
@@ -378,6 +413,10 @@ class KeptFrames:
 
     def close(self) -> None:
         """End the maps folder."""
+        if self._processed_before is not None:
+            kept = self._writer.manifest[KEPT_FRAMES]
+            processed = self._processed_before + self._processed
+            self._writer.manifest[KEPT_FRAMES] = {**kept, "processed": processed}
         self._writer.close("finished")
 
 

@@ -15,6 +15,7 @@ from scipy import ndimage
 
 import segunc
 from segunc.core.errors import InputError
+from segunc.core.files import flat
 from segunc.data.images import read_image
 from segunc.decisions.events import BOX, Event, Follower, find_events, overlaps
 from segunc.decisions.flags import Threshold
@@ -201,6 +202,26 @@ def test_csv_holds_the_events_of_json(maps_of_a_drive: Path, tmp_path: Path) -> 
     box = [mover["peak"][side] for side in BOX]
     assert box == mover["boxes"][mover["peak"]["frame"]]
     assert [int(rows[1][f"peak.{side}"]) for side in BOX] == box
+
+
+def test_csv_has_the_same_header_with_and_without_events(
+    maps_of_a_drive: Path, tmp_path: Path
+) -> None:
+    (first, *_) = records_of(maps_of_a_drive, tmp_path / "events.json")
+    del first["boxes"]
+    headers = []
+    for value in (0.5, 0.99):
+        path = tmp_path / f"{value}.csv"
+        segunc.summary(maps_of_a_drive, flag=[f"entropy={value}"], events=path)
+        headers.append(next(csv.reader(path.open(newline=""))))
+    assert headers[0] == [*flat(first)]
+    assert headers[1] == headers[0]
+
+
+def test_a_summary_says_that_no_event_was_found(maps_of_a_drive: Path, tmp_path: Path) -> None:
+    words = ("summary", "--maps", maps_of_a_drive, "--flag", "entropy=0.99")
+    done = run(*words, "--events", tmp_path / "events.csv")
+    assert "events: no event was found\n" in done.stdout
 
 
 @pytest.fixture

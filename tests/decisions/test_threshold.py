@@ -625,7 +625,23 @@ def test_units_without_times_are_refused_before_frames_are_counted(
         ({"unit": "(f)"}, "one unit cannot promise"),
         ({"unit": "10s"}, "--unit 10s needs maps of a video|`unit` 10s needs maps of a video"),
         ({"score": "entropy"}, "the score 'entropy' has no maps"),
-        ({"level": 1.5}, "a level of 1.5 for missed-objects is not between 0 and 1"),
+        (
+            {"level": 1.5},
+            "1.5: a level for missed-objects must be above 0 and below 1, because it is a share",
+        ),
+        (
+            {"level": 6, "control": "false-alarms"},
+            "6: a level for false-alarms must be above 0 and below 5, because at most 5 false "
+            "alarms of a frame, or of a minute, are counted.*`level` 1, or a larger `smallest`",
+        ),
+        (
+            {"level": 2, "control": "false-alarms", "method": "clopper-pearson"},
+            "must be above 0 and below 1, because .*clopper-pearson bounds the share of units",
+        ),
+        (
+            {"also": {"false-alarms": 6}, "confidence": 0.9},
+            "false-alarms=6: a level for false-alarms must be above 0 and below 5",
+        ),
         ({"method": "conformal", "confidence": 0.9}, "has no confidence and no second risk"),
         ({"confidence": 1.0}, "1.0 is not a number above 0 and below 1"),
         ({"also": {"alarms": 0.1}}, "no control 'alarms'"),

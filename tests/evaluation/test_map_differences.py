@@ -489,7 +489,8 @@ def test_a_damaged_map_is_refused(folders: tuple[Path, Path]) -> None:
 def test_a_run_that_has_not_finished_is_said(folders: tuple[Path, Path]) -> None:
     pair = pair_of(*folders)
     pair.second.reader.unfinished = "the run that writes B has not finished"
-    assert "Unfinished: the run that writes B has not finished" in compare_maps(pair).notes
+    said = "Frames are missing: the run that writes B has not finished"
+    assert said in compare_maps(pair).notes
 
 
 def test_scores_that_say_nothing_of_one_draw_are_said(tmp_path: Path) -> None:

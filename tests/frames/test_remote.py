@@ -317,7 +317,7 @@ def test_videos_beside_images_are_noted(upload: Upload, images: Path) -> None:
     source = open_source(upload(images))
     assert source.length == 4
     (note,) = source.notes
-    assert "1 videos left out, first drive.mp4" in note
+    assert "1 video left out, first drive.mp4" in note
 
 
 def test_labels_beside_images_are_left_out(upload: Upload, images: Path) -> None:

@@ -108,15 +108,15 @@ def test_what_a_folder_holds_beside_its_frames_is_said(mixed: Path) -> None:
     assert [note.removeprefix(f"{mixed}: ").partition(";")[0] for note in source.notes] == [
         "2 videos left out, first f.mp4",
         "2 pictures of formats that are not read (AVIF, HEIC) left out, first d.avif",
-        "1 links to folders left out, first linked",
+        "1 link to folders left out, first linked",
     ]
 
 
 def test_what_a_glob_finds_beside_its_frames_is_said(mixed: Path) -> None:
     notes = open_source(f"{mixed}/*").notes
     assert [note.partition(" left out")[0] for note in notes] == [
-        f"{mixed}/*: 1 videos",
-        f"{mixed}/*: 1 pictures of formats that are not read (AVIF)",
+        f"{mixed}/*: 1 video",
+        f"{mixed}/*: 1 picture of formats that are not read (AVIF)",
     ]
 
 
@@ -126,14 +126,14 @@ def test_a_folder_of_videos_says_what_else_it_holds(tmp_path: Path) -> None:
         inputs = plan_inputs([str(tmp_path)], tmp_path / "out")
     assert [planned.spec for planned in inputs] == [str(tmp_path / "a.mp4")]
     notes = [str(warning.message) for warning in warnings]
-    assert "1 videos left out, first sub/b.mp4" in notes[0]
+    assert "1 video left out, first sub/b.mp4" in notes[0]
     assert "(HEIF) left out, first c.heif" in notes[1]
 
 
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        ("cam/a.mp4", r"1 videos in its folders, first .*cam/a\.mp4.*input.* '.*cam/\*\.mp4'"),
+        ("cam/a.mp4", r"1 video in its folders, first .*cam/a\.mp4.*input.* '.*cam/\*\.mp4'"),
         ("a.avif", r"no image that is read, but 1 of other formats, first .*a\.avif"),
         ("a.txt", r"holds no image\. Hint: check the path"),
     ],

@@ -28,6 +28,7 @@ from segunc.frames.streams import (
     Gap,
     Inbox,
     Lag,
+    LeftOut,
     LiveFrame,
     LiveSource,
     Reader,
@@ -244,6 +245,28 @@ def test_a_file_that_stays_damaged_is_counted_once(
     arrival = next(arrivals)
     assert isinstance(arrival, Arrival)
     assert arrival.name == "b.png"
+
+
+def test_a_folder_tells_each_kind_of_file_that_is_no_frame_once(tmp_path: Path) -> None:
+    for name in ("x.mp4", "y.MOV", "pic.heic", ".hidden.mp4", "notes.txt"):
+        (tmp_path / name).write_bytes(b"something")
+    (tmp_path / "folder.mp4").mkdir()
+    cv2.imwrite(str(tmp_path / "a.png"), pictures(1)[0])
+    stopped = threading.Event()
+    arrivals = FolderSource(tmp_path).arrivals(stopped)
+    heic = "(HEIC) left out, first pic.heic; convert them to PNG or JPEG"
+    assert next(arrivals) == LeftOut(
+        f"{tmp_path}: 2 videos left out, first x.mp4; give a video itself as --input"
+    )
+    assert next(arrivals) == LeftOut(f"{tmp_path}: 1 picture of formats that are not read {heic}")
+    assert isinstance(next(arrivals), Arrival)
+    for name in ("z.mkv", "b.heic", "c.gif"):  # of these, .gif alone is of a new kind
+        (tmp_path / name).write_bytes(b"something")
+    told = next(arrivals)
+    assert isinstance(told, LeftOut)
+    assert "1 picture of formats that are not read (GIF) left out, first c.gif" in told.text
+    threading.Timer(0.5, stopped.set).start()
+    assert list(arrivals) == []
 
 
 def test_a_folder_goes_on_after_the_file_that_was_taken_last(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def notices_of(maps: Any, names: list[str]) -> list[str]:
 
 def test_a_page_of_an_unfinished_run_says_so() -> None:
     (notice,) = notices_of(Maps("1 of 2 frames lack maps", ["a"]), ["a"])
-    assert notice == "This page shows what was finished: 1 of 2 frames lack maps."
+    assert notice == "This page shows what is there: 1 of 2 frames lack maps."
 
 
 def test_a_page_of_some_frames_says_how_many() -> None:

@@ -228,8 +228,17 @@ def forget(*names: str) -> None:
             r"No module named .their_networks\.two",
         ),
         (
-            {"source": "python:their_networks.one:nothing", "trust": True},
-            "is not a function of its module",
+            {"source": "python:their_networks.one:bild", "trust": True},
+            "the module their_networks.one has no function 'bild', but build, .*"
+            "python:their_networks.one:build",
+        ),
+        (
+            {"source": "python:their_networks.one:bild", "trust": True, "classes": None},
+            "has no function 'bild'",  # before what the network would need is asked for
+        ),
+        (
+            {"source": "python:their_networks.one:nn", "trust": True},
+            "their_networks.one:nn is of type module, not a function or class, but ",
         ),
         ({"trust": True, "arguments": {"depth": 3}}, "raises TypeError.*depth"),
         ({"trust": True, "classes": None}, "does not give its class names.*`classes`"),

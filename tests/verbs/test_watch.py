@@ -30,12 +30,15 @@ from segunc.decisions.events import find_events
 from segunc.decisions.flags import read_thresholds
 from segunc.frames.source import Frame
 from segunc.frames.streams import Arrival, LiveSource
+from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
+from segunc.maps.shards import Shard, write_state
 from segunc.options import SamplingOptions, WatchOptions
 from segunc.verbs import watch as watch_module
 from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
+from tests.gallery.test_page import table
 from tests.support.streams import (
     RtspServer,
     free_port,
@@ -295,6 +298,111 @@ def test_only_alarms_are_kept_up_to_the_limit(scene: Scene, tmp_path: Path) -> N
     assert "--keep-limit" in note["text"]
 
 
+def manifest_of(out: Path) -> dict[str, Any]:
+    """Return the manifest of the maps that a watch kept."""
+    manifest = read_manifest(out / "maps")
+    assert manifest is not None
+    return manifest
+
+
+@pytest.fixture(scope="module")
+def kept_alarms(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Maps of the frames with an alarm alone, and what is said of them."""
+    out = tmp_path_factory.mktemp("kept") / "night"
+    events = scene.watch(out=out, keep="alarms")
+    alarms = events[-1]["alarms"]
+    assert 1 < alarms < events[-1]["processed"]
+    return out / "maps", (
+        f"{out / 'maps'} holds only frames with an alarm, {alarms} of the "
+        f"{events[-1]['processed']} that were processed (watch --keep alarms), so it does not say "
+        "how often an alarm comes"
+    )
+
+
+def test_a_summary_says_that_only_alarms_were_kept(
+    scene: Scene, kept_alarms: tuple[Path, str]
+) -> None:
+    maps, said = kept_alarms
+    notes = segunc.summary(maps, flag=[str(scene.threshold)]).notes
+    assert f"{said}; the list is of what is there" in notes
+    assert not any("with an alarm" in note for note in segunc.summary(scene.maps).notes)
+
+
+def test_a_review_page_says_that_only_alarms_were_kept(
+    scene: Scene, kept_alarms: tuple[Path, str], tmp_path: Path
+) -> None:
+    maps, said = kept_alarms
+    page = segunc.review(maps=maps, flag=[str(scene.threshold)], out=tmp_path / "page").page
+    assert page is not None
+    assert f"This page shows what is there: {said}." in table(page, "page")["notices"]
+
+
+def test_a_monitor_says_that_only_alarms_were_kept(
+    scene: Scene, kept_alarms: tuple[Path, str], tmp_path: Path
+) -> None:
+    maps, said = kept_alarms
+    done = segunc.monitor(
+        threshold=scene.threshold, maps=maps, apart=0, level=0.9, out=tmp_path / "monitor.json"
+    )
+    assert said in done.notes
+    assert any("so an alarm of the monitor is no sign of a change" in note for note in done.notes)
+
+
+def test_a_threshold_says_that_only_alarms_were_kept(
+    kept_alarms: tuple[Path, str], tmp_path: Path
+) -> None:
+    maps, said = kept_alarms
+    reader = MapsReader(maps)
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    for name in reader.frames:
+        mask = np.zeros(reader.read(name, "entropy").shape, np.uint8)
+        mask[:4] = 1
+        cv2.imwrite(str(masks / f"{name}.png"), mask)
+    made = segunc.threshold(
+        maps=maps,
+        anomaly_labels=masks,
+        control="flagged-pixels",
+        level=0.9,
+        unit="frame",
+        out=tmp_path / "threshold.json",
+    )
+    assert said in made.notes
+    assert made.threshold.chosen in made.notes
+    assert made.threshold.chosen.startswith("these frames were kept because they had an alarm; ")
+    done = segunc.evaluate(maps=maps, anomaly_labels=masks, out=tmp_path / "evaluated.json")
+    assert done.numbers["unfinished"] == said
+
+
+def test_a_watch_that_goes_on_adds_what_it_processed(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "night"
+    counts = []
+    for keep in ("alarms", "alarms", "all"):
+        end = scene.watch(out=out, keep=keep)[-1]
+        counts.append(end["processed"])
+        kept = manifest_of(out)["kept"]
+        assert kept["processed"] == sum(counts)
+        assert kept["frames"].startswith("with an alarm")
+        assert (kept["frames"] == "with an alarm") == (keep == "alarms")
+
+
+def test_a_watch_that_is_killed_leaves_no_number_of_frames(scene: Scene, tmp_path: Path) -> None:
+    out = tmp_path / "night"
+    scene.watch(out=out, keep="alarms")
+    manifest = manifest_of(out)
+    manifest["kept"]["processed"] = None  # as a run leaves it until it ends
+    write_state(out / "maps", Shard(), manifest)
+    scene.watch(out=out, keep="alarms")
+    assert manifest_of(out)["kept"] == {"frames": "with an alarm", "processed": None}
+    said = str(MapsReader(out / "maps").unfinished)
+    assert "holds only frames with an alarm (watch --keep alarms), so" in said
+
+
+def test_maps_of_all_frames_say_nothing_of_what_was_kept(scene: Scene, tmp_path: Path) -> None:
+    scene.watch(out=tmp_path / "night", keep="all")
+    assert MapsReader(tmp_path / "night" / "maps").unfinished is None
+
+
 def test_the_monitor_gives_the_numbers_of_segunc_monitor(scene: Scene, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"level": 0.9, "apart": 0, "statistic": "p99"}
     events = scene.watch(flag=[str(scene.threshold)], reference=scene.calibration, **settings)
@@ -508,6 +616,21 @@ def test_a_watch_of_a_folder_without_images_says_so_and_leaves_its_lines(
     assert lines_of(tmp_path / "night") == events
     assert events[-1]["reason"] == "duration"
     assert events[-1]["read"] == 0
+
+
+def test_a_watch_says_which_files_of_its_folder_are_no_frames(scene: Scene, tmp_path: Path) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for name in ("x.mp4", "pic.heic"):
+        (incoming / name).write_bytes(b"something")
+    events = scene.watch(input=incoming, out=tmp_path / "night", duration=1.0)
+    texts = [note["text"] for note in of_kind(events, "note")]
+    assert [text.partition(": ")[2].partition(";")[0] for text in texts[1:]] == [
+        "1 video left out, first x.mp4",
+        "1 picture of formats that are not read (HEIC) left out, first pic.heic",
+    ]
+    assert lines_of(tmp_path / "night") == events
+    assert not of_kind(events, "gap")
 
 
 def test_memory_does_not_grow_with_the_frames(given: Any, tmp_path: Path) -> None:
