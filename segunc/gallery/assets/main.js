@@ -95,8 +95,8 @@
     return parts.length ? `${parts.join("; ")}. ${hint}` : "";
   }
 
-  /* That this browser keeps verdicts which a page of another run does not show; empty where it keeps
-     none. */
+  /* That this browser keeps verdicts which a page of another run does not show; empty where it
+     keeps none. */
   function otherRunWords() {
     const runs = verdicts.otherRuns();
     const count = runs.reduce((sum, [, number]) => sum + number, 0);
@@ -109,7 +109,8 @@
       : "";
   }
 
-  /* What flags pixels now: the score and its threshold, with the recorded one where it is another. */
+  /* What flags pixels now: the score and its threshold, with the recorded one where it is
+     another. */
   function flaggingWords() {
     const now = state.get();
     if (!now.score) return "no score";

@@ -354,8 +354,8 @@
     draw();
   }
 
-  /* At which threshold a region was judged that is not flagged as one now, with the score where that
-     is another one. */
+  /* At which threshold a region was judged that is not flagged as one now, with the score where
+     that is another one. */
   function unflaggedWords({ score, threshold }) {
     const name = score === state.get().score ? "" : `${layers.name(score)} `;
     const from = threshold === null ? "" : ` at ${name}≥ ${thresholdText(threshold)}`;

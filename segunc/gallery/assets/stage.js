@@ -109,8 +109,8 @@
     liftNumbers();
   }
 
-  /* Where the number of a region is on the screen by its place and the style sheet. What the browser
-     says of small letters that are enlarged is rounded to pixels of the frame. */
+  /* Where the number of a region is on the screen by its place and the style sheet. What the
+     browser says of small letters that are enlarged is rounded to pixels of the frame. */
   function numberPlace(number, { scale, left, top }) {
     const isBelow = number.classList.contains("below");
     const isAtEnd = number.getAttribute("text-anchor") === "end";
@@ -120,7 +120,8 @@
     return new DOMRect(isAtEnd ? start - width : start, baseline - 12, width, 15);
   }
 
-  /* Move the numbers of regions that lie under the zoom buttons above them, and above each other. */
+  /* Move the numbers of regions that lie under the zoom buttons above them, and above each
+     other. */
   function liftNumbers() {
     const taken = [zooms.getBoundingClientRect()];
     for (const { pane, drawings } of used(state.get())) {
