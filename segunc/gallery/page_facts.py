@@ -49,6 +49,7 @@ def facts_of(
     manifest = reader.manifest or {}
     return {
         "title": reader.folder.resolve().name,
+        "date": str(manifest.get("date", ""))[:10],  # of the maps; empty where it is not recorded
         "line": model_words(manifest) or (FOREIGN if reader.manifest is None else ""),
         "summary": summarise(manifest),
         "facts": _recorded_facts(reader, ranges, longest),

@@ -337,8 +337,123 @@ def test_a_true_alarm_whose_judged_regions_are_all_false_is_remarked(flagged: Vi
     page.click("#whole")
     page.keyboard.press("a")
     flagged.shown("#remark", "But all its judged regions are called false.")
-    page.keyboard.press("h")
+    page.keyboard.press("s")
     flagged.until("document.getElementById('remark').hidden")
+
+
+@pytest.mark.parametrize(
+    ("region", "called", "milder", "as_grave"),
+    [("a", "true", "shu", "am"), ("s", "false", "hu", "sm"), ("u", "unsure", "h", "usam")],
+)
+def test_a_frame_that_is_judged_milder_than_its_region_is_remarked(
+    region: str, called: str, milder: str, as_grave: str, flagged: Visit
+) -> None:
+    page = flagged.page
+    page.keyboard.press("r")
+    page.keyboard.press(region)
+    flagged.shown("#regions", called)
+    page.click("#whole")
+    for key in milder:
+        page.keyboard.press(key)
+        flagged.shown("#remark", f"But 1 region is called {called} on this frame.")
+        page.keyboard.press("Backspace")
+        flagged.until("document.getElementById('remark').hidden")
+    for key in as_grave:
+        page.keyboard.press(key)
+        flagged.until("document.querySelector('#verdict-bar [aria-pressed=true]') !== null")
+        assert page.locator("#remark").is_hidden()
+        page.keyboard.press("Backspace")
+        flagged.until("document.querySelector('#verdict-bar [aria-pressed=true]') === null")
+
+
+@pytest.mark.parametrize("verdict", ["false-alarm", "true-alarm", "nothing-wrong", "unsure"])
+def test_a_box_of_a_missed_object_contradicts_every_milder_verdict(
+    verdict: str, flagged: Visit
+) -> None:
+    box_by_hand(flagged)
+    flagged.page.locator(f"#verdict-bar [data-verdict='{verdict}']").click()
+    flagged.shown("#remark", "But 1 region or box is marked as missed on this frame.")
+    flagged.page.locator("#verdict-bar [data-verdict='missed']").click()
+    flagged.until("document.getElementById('remark').hidden")
+
+
+UNFLAGGED = "judged at ≥ 0.6, not flagged as one region here"
+
+
+def judge_what_another_threshold_flags(visit: Visit) -> None:
+    """Judge the object at .6 and go to a threshold at which the whole frame is one region."""
+    page = visit.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    visit.shown("#regions", "false")
+    page.evaluate("segunc.state.set({ threshold: 0, region: null })")
+    visit.shown("#regions", "1 · 1,200 px")
+
+
+def test_a_judged_region_that_is_not_flagged_here_says_so(flagged: Visit) -> None:
+    boxes = flagged.page.locator("#stage .boxes .unflagged")
+    judge_what_another_threshold_flags(flagged)
+    flagged.shown("#regions li:nth-child(2) button", f"false · {UNFLAGGED}")
+    flagged.shown("#regions-note", "1 flagged region, 1 judged and not flagged as one here")
+    assert "judged at" not in flagged.page.inner_text("#regions li:first-child")
+    assert boxes.locator("text").all_text_contents() == ["2"]
+    dashes = boxes.locator("rect").last.evaluate("(box) => getComputedStyle(box).strokeDasharray")
+    assert dashes != "none"
+    flagged.page.evaluate("segunc.state.set({ threshold: 0.6 })")
+    flagged.until("document.querySelectorAll('#regions li').length === 1")
+    assert boxes.count() == 0
+    flagged.page.evaluate("segunc.state.set({ score: 'epistemic', threshold: 0 })")
+    flagged.shown("#regions", "judged at entropy ≥ 0.6, not flagged as one region here")
+
+
+def test_without_outlines_no_region_is_said_to_be_unflagged(flagged: Visit) -> None:
+    judge_what_another_threshold_flags(flagged)
+    flagged.shown("#regions", UNFLAGGED)
+    flagged.page.keyboard.press("t")
+    flagged.until("document.querySelectorAll('#regions li').length === 1")
+    assert "judged at" not in flagged.page.inner_text("#regions")
+
+
+def test_a_region_of_another_reviewer_that_is_not_flagged_here_says_so(flagged: Visit) -> None:
+    flagged.page.keyboard.press("a")  # the frame, so that the verdicts of others are seen
+    judge_what_another_threshold_flags(flagged)
+    name_reviewer(flagged, "Ben")
+    flagged.page.keyboard.press("a")
+    flagged.shown("#regions li:nth-child(2)", "Ana: false")
+    flagged.shown("#regions li:nth-child(2) button", UNFLAGGED)
+
+
+def test_the_caption_of_a_saved_picture_names_regions_that_are_not_flagged_here(
+    flagged: Visit, tmp_path: Path
+) -> None:
+    judge_what_another_threshold_flags(flagged)
+    flagged.shown("#regions", UNFLAGGED)
+    flagged.page.evaluate(
+        """() => {
+          const { fillText } = CanvasRenderingContext2D.prototype;
+          globalThis.written = [];
+          CanvasRenderingContext2D.prototype.fillText = function (words, x, y, width) {
+            globalThis.written.push([words, y]);
+            return fillText.call(this, words, x, y, width);
+          };
+          globalThis.heights = [];
+          const { toBlob } = HTMLCanvasElement.prototype;
+          HTMLCanvasElement.prototype.toBlob = function (...rest) {
+            globalThis.heights.push(this.height);
+            return toBlob.call(this, ...rest);
+          };
+        }"""
+    )
+    with flagged.page.expect_download() as download:
+        flagged.page.keyboard.press("S")
+    download.value.save_as(tmp_path / "view.png")
+    places = dict(flagged.page.evaluate("written"))
+    line = f"dashed box 2: {UNFLAGGED}"
+    assert line in places
+    # No line lies on another, and the last one within the picture.
+    of_caption = [y for y in places.values() if y > 100]
+    assert len(set(of_caption)) >= 3
+    assert max(of_caption) < flagged.page.evaluate("heights[0]")
 
 
 def test_a_number_at_the_right_edge_is_not_cut(flagged: Visit) -> None:

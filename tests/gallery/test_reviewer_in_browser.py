@@ -145,6 +145,60 @@ def test_the_label_is_outlined_once_the_frame_is_judged(index: Path, visit: Visi
     visit.until("document.querySelector('#stage .outline path') !== null")
 
 
+HIDDEN = "hidden until you judge this frame"
+
+
+@pytest.mark.parametrize(("key", "layer"), [("8", "label/anomaly"), ("o", None)])
+def test_a_key_to_a_hidden_label_says_that_it_is_hidden(
+    key: str, layer: str | None, index: Path, visit: Visit
+) -> None:
+    visit.open_frame(index, FRAME)
+    name_reviewer(visit, "Ana")
+    page = visit.page
+    page.keyboard.press(key)
+    visit.shown("#live", f"anomaly label: {HIDDEN}")
+    assert not page.locator("#live.unseen").count()
+    assert page.evaluate("segunc.state.get().layer") == "overlay"
+    assert page.evaluate("segunc.state.get().outline") is None
+    assert page.locator("#show-outline").is_disabled()
+    page.keyboard.press("a")
+    visit.until("!document.getElementById('show-outline').disabled")
+    page.keyboard.press(key)
+    if layer:
+        visit.until(f"segunc.state.get().layer === '{layer}'")
+    else:
+        visit.until("segunc.state.get().outline === false")
+
+
+def test_a_hidden_label_is_said_on_the_next_frame_too(index: Path, visit: Visit) -> None:
+    visit.open_frame(index, FRAME)
+    name_reviewer(visit, "Ana")
+    page = visit.page
+    page.keyboard.press("a")
+    visit.shown("#live", "true alarm")
+    page.keyboard.press("8")
+    visit.until("segunc.state.get().layer === 'label/anomaly'")
+    assert page.locator("#stage .pane-message").is_hidden()
+    page.keyboard.press("j")
+    visit.shown("#stage .pane-message", f"anomaly label: {HIDDEN}")
+    page.keyboard.press("a")
+    visit.until("document.querySelector('#stage .pane-message').hidden")
+
+
+def test_the_legend_of_the_timeline_says_of_which_frames_labels_are(
+    index: Path, visit: Visit
+) -> None:
+    visit.open_frame(index, FRAME)
+    visit.shown("#timeline-legend", "blue below: labelled anomaly")
+    assert "of judged frames" not in visit.page.inner_text("#timeline-legend")
+    name_reviewer(visit, "Ana")
+    visit.shown("#timeline-legend", "blue below: labelled anomaly, of judged frames")
+    for name in NAMES:
+        visit.page.evaluate("(frame) => segunc.state.set({ frame })", name)
+        visit.page.evaluate("segunc.verdicts.set(segunc.state.get().frame, { verdict: 'unsure' })")
+    visit.until("!document.getElementById('timeline-legend').innerText.includes('of judged')")
+
+
 def test_the_image_is_seen_through_the_first_layer(index: Path, visit: Visit) -> None:
     visit.open_frame(index, FRAME)
     assert visit.page.evaluate("segunc.state.get().layer") == "overlay"

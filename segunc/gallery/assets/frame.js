@@ -256,6 +256,10 @@
 
   function toggle(field) {
     const now = state.get();
+    if (field === "outline" && layers.isHidden(current(), "label/anomaly")) {
+      sayHidden("label/anomaly");
+      return;
+    }
     const on = field === "outline" ? stage.outlined(current()) : now[field];
     const changes = { [field]: !on };
     if (field === "flags" && changes.flags && now.score && table.thresholdOf(now) === null) {
@@ -275,8 +279,14 @@
     announce("no box was drawn", true);
   }
 
+  const sayHidden = (layer) => announce(`${layers.title(layer)}: ${layers.HIDDEN}`, true);
+
   function chooseLayer(layer) {
     if (!layers.every.includes(layer)) return;
+    if (layers.isHidden(current(), layer)) {
+      sayHidden(layer);
+      return;
+    }
     const score = layers.scoreOf(layer);
     const now = state.get();
     const changes = { layer };
@@ -608,10 +618,16 @@
     for (const input of parts.layers) {
       input.checked = input.value === now.layer;
       input.disabled = !layers.available(index, input.value);
+      input.title = layers.isHidden(index, input.value) ? layers.HIDDEN : "";
     }
     parts.panes.value = now.panes;
     parts.opacity.value = now.opacity;
-    if (parts["show-outline"]) parts["show-outline"].checked = stage.outlined(index);
+    if (parts["show-outline"]) {
+      const isHidden = layers.isHidden(index, "label/anomaly");
+      parts["show-outline"].checked = stage.outlined(index) && !isHidden;
+      parts["show-outline"].disabled = isHidden;
+      parts["show-outline"].title = isHidden ? layers.HIDDEN : "";
+    }
     if (now.score) syncThreshold(now);
   }
 

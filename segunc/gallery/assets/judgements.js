@@ -380,9 +380,8 @@
     }
     for (const opinion of found.values()) {
       if (opinion.verdict) continue;
-      const rank = ({ verdict }) => GRAVEST.indexOf(verdict);
       const said = opinion.regions.filter(({ verdict }) => verdict);
-      const [gravest] = said.sort((a, b) => rank(a) - rank(b));
+      const [gravest] = said.sort((a, b) => gravity(a.verdict) - gravity(b.verdict));
       if (!gravest) continue;
       opinion.verdict = gravest.verdict;
       opinion.derived = regionWords(gravest.region, gravest.verdict);
@@ -394,22 +393,38 @@
     return { reviewer, verdict: "", note: "", time: "", derived: "", regions: [] };
   }
 
+  /* How grave a verdict is, 0 the gravest. "Nothing wrong" is the mildest: it is none of a
+     region. */
+  function gravity(verdict) {
+    const place = GRAVEST.indexOf(verdict);
+    return place < 0 ? GRAVEST.length : place;
+  }
+
   /* What the reviewer's verdicts on regions say against the one on their frame; empty for
-     nothing. */
+     nothing. Without the latter the frame would count by the gravest of them. */
   function contradiction(frame) {
     const own = on(frame).filter((entry) => isOwn(entry) && entry.verdict);
     const whole = own.find(({ region }) => !region)?.verdict;
     const said = own.filter(({ region }) => region).map(({ verdict }) => verdict);
-    const missed = said.filter((verdict) => verdict === "missed").length;
-    if (whole === "nothing-wrong" && missed) {
-      const are = missed === 1 ? "1 region or box is" : `${missed} regions or boxes are`;
-      return `But ${are} marked as missed on this frame.`;
+    if (!whole || !said.length) return "";
+    const gravest = said.reduce((a, b) => (gravity(b) < gravity(a) ? b : a));
+    if (gravity(whole) > gravity(gravest)) {
+      return graverWords(gravest, said.filter((verdict) => verdict === gravest).length);
     }
-    const areFalse = said.length > 0 && said.every((verdict) => verdict === "false-alarm");
-    if (whole === "true-alarm" && areFalse) {
+    if (whole === "true-alarm" && gravest === "false-alarm" && !said.includes("unsure")) {
       return "But all its judged regions are called false.";
     }
     return "";
+  }
+
+  /* That so many regions of a frame have a graver verdict than the frame. */
+  function graverWords(verdict, count) {
+    if (verdict === "missed") {
+      const are = count === 1 ? "1 region or box is" : `${count} regions or boxes are`;
+      return `But ${are} marked as missed on this frame.`;
+    }
+    const are = count === 1 ? "1 region is" : `${count} regions are`;
+    return `But ${are} called ${REGION_WORDS[verdict]} on this frame.`;
   }
 
   /* The reviewer's own opinion on a frame; null without one, and for whoever has given no name. */

@@ -26,6 +26,14 @@
     return needs(layer).every((content) => table.has(index, content));
   }
 
+  /* Whether a layer shows a label of a frame that is hidden until the reviewer judges the frame.
+     Frames without a label are no exception, or this would say which they are. */
+  const isHidden = (index, layer) =>
+    !segunc.verdicts.revealed(table.name(index)) &&
+    needs(layer).some((content) => content.startsWith("label/") && table.everHas(content));
+
+  const HIDDEN = "hidden until you judge this frame";
+
   function everAvailable(layer) {
     if (onImage(layer) && !table.everHas("image")) return false;
     if (layer === "overlay") return page.ranking !== null;
@@ -251,6 +259,8 @@
   segunc.layers = {
     every,
     available,
+    isHidden,
+    HIDDEN,
     needs,
     onImage,
     title,

@@ -7,11 +7,18 @@
   const MAX_THRESHOLDS = 3; // that a notice names
   const views = ["gallery", "alarms", "frame", "run"];
 
-  function showHeader() {
-    document.getElementById("title").textContent = `Uncertainty review: ${page.title}`;
+  const heading = `Uncertainty review: ${page.title}`;
+
+  /* The model and where the frames come from. */
+  function modelWords() {
     const input = new Map(page.facts).get("run.input");
     const words = [page.line || "no model is recorded"];
     if (input) words.push(`frames of ${input.split(/[\\/]/).slice(-2).join("/")}`);
+    return words;
+  }
+
+  function showHeader() {
+    document.getElementById("title").textContent = heading;
     const details = element(
       "button",
       {
@@ -22,7 +29,7 @@
       },
       "Details",
     );
-    document.getElementById("model").replaceChildren(details, " ", words.join(" · "));
+    document.getElementById("model").replaceChildren(details, " ", modelWords().join(" · "));
   }
 
   /* A notice that can be closed. One of a kind takes the place of the last of it; "" takes that
@@ -43,31 +50,34 @@
   }
 
   /* What the page knows from the start. */
-  function sayNotices() {
-    for (const text of page.notices) say(text);
+  function standingNotices() {
+    const lines = [...page.notices];
     if (page.failed.length) {
-      say(
+      lines.push(
         `${page.failed.length} frames failed when they were predicted; they are named under Run.`,
       );
     }
     const broken = frames.filter(({ problems }) => problems.length).length;
     if (broken) {
-      say(
+      lines.push(
         `${broken} frames could not be shown whole; each says why, ` +
           "and the gallery can show them alone.",
       );
     }
     const lost = verdicts.leftOut();
     if (lost) {
-      say(
+      lines.push(
         `${lost} entries that this browser kept for the run are no verdicts and were left out. ` +
           "Import your exported file if verdicts are missing.",
       );
     }
+    return lines;
   }
 
-  /* That verdicts were given at another threshold than that of this page. */
-  function sayThresholds() {
+  const sayThresholds = () => say(thresholdWords(), "thresholds");
+
+  /* That verdicts were given at another threshold than that of this page; empty where none was. */
+  function thresholdWords() {
     const others = verdicts.otherThresholds();
     const parts = others.slice(0, MAX_THRESHOLDS).map(([score, threshold, count]) => {
       const was = count === 1 ? "verdict was" : "verdicts were";
@@ -82,23 +92,54 @@
     }
     const hint =
       "They count all the same. To judge a frame at the threshold that is set, judge it again.";
-    say(parts.length ? `${parts.join("; ")}. ${hint}` : "", "thresholds");
+    return parts.length ? `${parts.join("; ")}. ${hint}` : "";
   }
 
-  /* That this browser keeps verdicts which a page of another run does not show. */
-  function sayOtherRuns() {
+  /* That this browser keeps verdicts which a page of another run does not show; empty where it
+     keeps none. */
+  function otherRunWords() {
     const runs = verdicts.otherRuns();
     const count = runs.reduce((sum, [, number]) => sum + number, 0);
     const names = runs.map(([run]) => run.slice(0, 6)).join(", ");
-    say(
-      count
-        ? `This browser holds ${count} ${count === 1 ? "verdict" : "verdicts"} on another run of ` +
-            `a page of this name or place (${names}; this page: ${page.run.slice(0, 6)}). They ` +
-            "judge other maps, so they do not count here. To export them, make the page of that " +
-            "run again."
-        : "",
-      "runs",
-    );
+    return count
+      ? `This browser holds ${count} ${count === 1 ? "verdict" : "verdicts"} on another run of ` +
+          `a page of this name or place (${names}; this page: ${page.run.slice(0, 6)}). They ` +
+          "judge other maps, so they do not count here. To export them, make the page of that " +
+          "run again."
+      : "";
+  }
+
+  /* What flags pixels now: the score and its threshold, with the recorded one where it is
+     another. */
+  function flaggingWords() {
+    const now = state.get();
+    if (!now.score) return "no score";
+    const name = layers.name(now.score);
+    const threshold = table.thresholdOf(now);
+    if (threshold === null) return `score: ${name}, no threshold is set`;
+    const recorded = table.recordedThreshold(now.score);
+    const isOther = recorded !== null && recorded !== threshold;
+    const other = isOther ? ` (recorded: ${thresholdText(recorded)})` : "";
+    return `score: ${name}, flagged from ${thresholdText(threshold)} on${other}`;
+  }
+
+  /* What a printed page is of, in place of the header; with all notices that hold for the paper,
+     also closed ones. */
+  function fillPrintedHead() {
+    const made = page.date ? `maps of ${page.date}, ` : "";
+    const lines = [
+      modelWords().join(" · "),
+      flaggingWords(),
+      `${made}run ${page.run}, page written by ${page.written}`,
+    ];
+    const notes = [...standingNotices(), thresholdWords(), otherRunWords()].filter(Boolean);
+    document
+      .getElementById("printed-head")
+      .replaceChildren(
+        element("h1", {}, heading),
+        ...lines.map((line) => element("p", {}, line)),
+        element("ul", { hidden: !notes.length }, ...notes.map((note) => element("li", {}, note))),
+      );
   }
 
   /* What the address asks for and the page does not hold; gone with the next address. */
@@ -309,6 +350,7 @@
       else document.getElementById("content").focus();
     });
     SMALL.addEventListener("change", fold);
+    addEventListener("beforeprint", fillPrintedHead);
     verdicts.onChange(showProgress);
     verdicts.onChange(sayFollowing);
     addEventListener("popstate", sayUnknown);
@@ -329,9 +371,9 @@
     state.onChange(segunc[part].update);
   }
   state.start();
-  sayNotices();
+  for (const notice of standingNotices()) say(notice);
   sayThresholds();
-  sayOtherRuns();
+  say(otherRunWords(), "runs");
   sayUnknown();
   sayFollowing();
   document.documentElement.dataset.ready = "yes";

@@ -3,13 +3,14 @@
    missed; each is judged by itself. */
 (function (segunc) {
   const { element, svg, table, state, stage, maps, verdicts, overlap, announce } = segunc;
-  const { thresholdText } = segunc;
+  const { layers, thresholdText } = segunc;
   const SHRUNK = "of the shrunk map of this page, in which regions may split or merge";
   const LISTED = 30; // more are named by their number alone
   const list = element("ol", { id: "regions", "aria-label": "Regions" });
   const note = element("p", { class: "small", id: "regions-note", role: "status" });
-  // {region, entry, others, alarm}: what there is to judge, with the verdict on it or null, the
-  // verdicts of other reviewers on it, and the recorded alarm that it is or null
+  // {region, entry, others, alarm, unflagged}: what there is to judge, with the verdict on it or
+  // null, the verdicts of other reviewers on it, the recorded alarm that it is or null, and whether
+  // it was judged as a flagged region that what is flagged now does not have
   let shown = [];
   let drawn = null; // the box that is being dragged
   let stamp = "";
@@ -300,21 +301,23 @@
     const others = new Set(verdicts.othersOnRegions(table.name(index)));
     const rows = [];
     const recorded = recordedAlarms(index, score, threshold);
-    const add = (region, entry) => {
+    const add = (region, entry, isFlagged = false) => {
       const alarm = nearest(recorded, region.score, region.box)?.alarm ?? null;
       const said = nearestOfEach([...others], region.score, region.box);
       for (const one of said) others.delete(one);
-      rows.push({ region, entry, others: said, alarm });
+      const unflagged = map !== null && !isFlagged && region.score !== null;
+      rows.push({ region, entry, others: said, alarm, unflagged });
     };
     for (const region of map ? flagged.found : []) {
       const entry = nearest(own, score, region.box);
       own.delete(entry);
-      add(region, entry);
+      add(region, entry, true);
     }
-    note.textContent = map ? countWords(rows.length, flagged) : "";
+    const count = rows.length;
     for (const entry of own) add(entry.region, entry);
     // What others alone judged, such as a box around a missed object.
     for (const entry of others) if (entry.verdict) add(entry.region, null);
+    note.textContent = map ? countWords(count, rows, flagged) : "";
     return rows;
   }
 
@@ -327,8 +330,10 @@
     return { score, threshold, map };
   }
 
-  function countWords(count, { small, whole }) {
+  function countWords(count, rows, { small, whole }) {
     const words = [`${count} flagged region${count === 1 ? "" : "s"}`];
+    const others = rows.filter(({ unflagged }) => unflagged).length;
+    if (others) words.push(`${others} judged and not flagged as one here`);
     if (small) words.push(`${small} smaller not listed`);
     if (!whole) words.push(SHRUNK);
     return words.join(", ");
@@ -349,13 +354,22 @@
     draw();
   }
 
-  function title({ region, entry }) {
+  /* At which threshold a region was judged that is not flagged as one now, with the score where
+     that is another one. */
+  function unflaggedWords({ score, threshold }) {
+    const name = score === state.get().score ? "" : `${layers.name(score)} `;
+    const from = threshold === null ? "" : ` at ${name}≥ ${thresholdText(threshold)}`;
+    return `judged${from}, not flagged as one region here`;
+  }
+
+  function title({ region, entry, unflagged }) {
     let words = "drawn";
     if (region.score) {
       const peak = region.value === null ? "" : `, max ${segunc.digits(region.value, 3)}`;
       words = `${region.area.toLocaleString("en")} px${peak}`;
     }
-    return entry?.verdict ? `${words} · ${verdictWords(entry, region)}` : words;
+    if (entry?.verdict) words += ` · ${verdictWords(entry, region)}`;
+    return unflagged ? `${words} · ${unflaggedWords(region)}` : words;
   }
 
   function row(item, position) {
@@ -374,10 +388,11 @@
     return svg("rect", { x, y, width, height });
   }
 
-  function outlineOf({ region, entry }, position) {
+  function outlineOf({ region, entry, unflagged }, position) {
     const classes = ["region", entry?.verdict ?? ""];
     if (position === state.get().region) classes.push("chosen");
     if (!region.score) classes.push("drawn");
+    if (unflagged) classes.push("unflagged");
     const [x, y] = region.box;
     // Above the upper edge of the picture a number would be cut off.
     const [height, width] = stage.size();
@@ -500,6 +515,7 @@
     nearestOfEach,
     badges,
     verdictWords,
+    unflaggedWords,
     shown: () => shown,
     chosen: () => shown[state.get().region] ?? null,
   };

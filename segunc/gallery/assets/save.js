@@ -22,7 +22,28 @@
       words.push(`flagged: ${layers.name(score)} ≥ ${thresholdText(threshold)}`);
     }
     const written = `${page.written}, ${new Date().toISOString().slice(0, 10)}`;
-    return [joined(words), joined([page.title, page.line, written])];
+    const lines = [joined(words), joined([page.title, page.line, written])];
+    const unflagged = unflaggedLine();
+    return unflagged ? [...lines, unflagged] : lines;
+  }
+
+  const NAMED = 8; // boxes whose numbers the caption holds, of one threshold
+
+  /* Which boxes were judged at another threshold, and are not flagged as regions at this one; empty
+     where none is. */
+  function unflaggedLine() {
+    const numbers = new Map(); // words -> numbers of boxes
+    segunc.regions.shown().forEach(({ region, unflagged }, position) => {
+      if (!unflagged) return;
+      const words = segunc.regions.unflaggedWords(region);
+      numbers.set(words, [...(numbers.get(words) ?? []), position + 1]);
+    });
+    const parts = [...numbers].map(([words, boxes]) => {
+      const named = boxes.slice(0, NAMED).join(", ");
+      const rest = boxes.length > NAMED ? ` and ${boxes.length - NAMED} more` : "";
+      return `dashed box${boxes.length > 1 ? "es" : ""} ${named}${rest}: ${words}`;
+    });
+    return joined(parts);
   }
 
   const DRAWN_STYLES = [
@@ -132,6 +153,11 @@
     draw.restore();
   }
 
+  /* Write lines of letters of a size below each other; what does not fit is narrowed. */
+  function writeLines(draw, lines, size, top, width) {
+    lines.forEach((line, i) => draw.fillText(line, size, top + size * (1.5 + 1.5 * i), width));
+  }
+
   async function save() {
     const index = stage.shown();
     if (index === null) return;
@@ -147,7 +173,9 @@
     const score = layers.scoreOf(layer);
     const outlines = outlinesOf(index);
     const legendLine = outlines.length ? 1.6 : 0; // of what the outlines mean
-    const strip = Math.round(size * ((score ? 6.6 : 3.6) + legendLine));
+    const lines = caption(index);
+    const captionLines = 1.5 * lines.length; // in letters, as all heights here
+    const strip = Math.round(size * ((score ? 3.6 : 0.6) + captionLines + legendLine));
     Object.assign(canvas, { width, height: height + strip });
     draw.fillStyle = "#16161a";
     draw.fillRect(0, 0, width, height + strip);
@@ -174,13 +202,11 @@
     }
     draw.font = `${size}px system-ui, sans-serif`;
     draw.fillStyle = "#ececf0";
-    const lines = caption(index);
-    lines.forEach((line, i) =>
-      draw.fillText(line, size, height + size * (1.5 + 1.5 * i), width - 2 * size),
-    );
-    outlineLegend(draw, outlines, size, height + size * 4.6, width - 2 * size);
+    writeLines(draw, lines, size, height, width - 2 * size);
+    const below = height + size * captionLines;
+    outlineLegend(draw, outlines, size, below + size * 1.6, width - 2 * size);
     if (score) {
-      legend(draw, score, size, height + size * (3.7 + legendLine), width - 2 * size, size);
+      legend(draw, score, size, below + size * (0.7 + legendLine), width - 2 * size, size);
     }
     canvas.toBlob((blob) => {
       const link = document.createElement("a");

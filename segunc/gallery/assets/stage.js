@@ -109,8 +109,8 @@
     liftNumbers();
   }
 
-  /* Where the number of a region is on the screen by its place and the style sheet. What the browser
-     says of small letters that are enlarged is rounded to pixels of the frame. */
+  /* Where the number of a region is on the screen by its place and the style sheet. What the
+     browser says of small letters that are enlarged is rounded to pixels of the frame. */
   function numberPlace(number, { scale, left, top }) {
     const isBelow = number.classList.contains("below");
     const isAtEnd = number.getAttribute("text-anchor") === "end";
@@ -120,7 +120,8 @@
     return new DOMRect(isAtEnd ? start - width : start, baseline - 12, width, 15);
   }
 
-  /* Move the numbers of regions that lie under the zoom buttons above them, and above each other. */
+  /* Move the numbers of regions that lie under the zoom buttons above them, and above each
+     other. */
   function liftNumbers() {
     const taken = [zooms.getBoundingClientRect()];
     for (const { pane, drawings } of used(state.get())) {
@@ -162,9 +163,12 @@
     return [first, ...asked.map((layer) => layer ?? free.shift() ?? "image")];
   }
 
+  const hiddenError = (layer) => new Error(`${layers.title(layer)}: ${layers.HIDDEN}`);
+
   /* The maps of a layer of a frame, or the error that says what is missing. */
   async function load(index, layer, contents = layer ? layers.needs(layer) : []) {
     try {
+      if (layer && layers.isHidden(index, layer)) throw hiddenError(layer);
       if (contents.some((content) => !table.has(index, content))) {
         throw new Error(`this frame has no ${layers.title(layer)}`);
       }
@@ -194,9 +198,12 @@
     shown = index;
     grid.dataset.count = current.panes;
     grid.style.setProperty("--shape", `${size[1]} / ${size[0]}`);
+    // Without it the image in place of a label would pass for one that holds nothing.
+    const hidden = layers.isHidden(index, current.layer) ? [hiddenError(current.layer)] : [];
     panes.forEach((pane, i) => {
       pane.pane.hidden = i >= wanted.length;
-      const loaded = { found: found[i], label: truth[0] ?? null, others: i ? [] : [over, truth] };
+      const others = i ? [] : [over, truth, ...hidden];
+      const loaded = { found: found[i], label: truth[0] ?? null, others };
       if (i < wanted.length) paint(pane, index, wanted[i], loaded, picture);
     });
     const isFlagged = (pixel) => over[0].value(pixel) >= threshold;

@@ -225,7 +225,10 @@
     const sum = statistic === "region" ? ", area times excess," : "";
     const words = [`${name}${sum} of ${segunc.layers.name(score)}, every frame`, "▾ peaks"];
     if (page.events.length) words.push("bars: events");
-    if (table.everHas("label/anomaly")) words.push("blue below: labelled anomaly");
+    if (table.everHas("label/anomaly")) {
+      const isHidden = indices.some((i) => !verdicts.revealed(table.name(i)));
+      words.push(`blue below: labelled anomaly${isHidden ? ", of judged frames" : ""}`);
+    }
     if (indices.some((i) => verdicts.usual(table.name(i)))) words.push("lowest line: verdicts");
     if (indices.some((i) => verdicts.reviewer() === null && verdicts.disagree(table.name(i)))) {
       words.push("black in it: reviewers disagree");
