@@ -52,6 +52,7 @@ from segunc.maps.verdicts import (
     merge_verdicts,
     note_on_changes,
     note_on_dates,
+    note_on_thresholds,
     read_verdicts,
 )
 from segunc.metrics.objects import ObjectBins
@@ -654,7 +655,11 @@ def _notes_on_verdicts(lists: Sequence[Sequence[Verdict]], judged: int, frames: 
     every_verdict: list[Verdict] = []
     for verdicts in lists:
         every_verdict += verdicts
-    told = (note_on_dates(every_verdict), note_on_changes(every_verdict))
+    told = (
+        note_on_dates(every_verdict),
+        note_on_changes(every_verdict),
+        note_on_thresholds(every_verdict),
+    )
     notes += [note for note in told if note]
     if judged < frames:
         notes.append(
