@@ -1082,7 +1082,8 @@ class MonitorOptions(Options):
         reference (DIR): maps of the calibration frames (default: compare each frame only with those
             before it)
         verdicts (JSON): verdicts on --maps that review pages exported; they also give bounds of the
-            risk that the threshold promised to limit
+            risk that the threshold promised to limit. Those on calibration frames, or given at
+            another threshold, do not count
         statistic: number that is watched for each frame (default mean). mean, p99 and max are the
             mean, the 99th percentile and the maximum of the score. region is the strength of the
             strongest region. component is the pixels of the largest region

@@ -257,8 +257,9 @@ class FeatureDensity(MethodSettings):
             alarms and missed objects stay out. Only maps, images, compared and changes can be set
             with it.
         maps (MAPS): maps folder that the verdicts are on. The base has made these maps.
-        compared: number of frames of the maps with alarms on which alarms before and after the
-            verdicts are counted, the judged frames first (0: none).
+        compared: largest number of frames of the maps with alarms on which alarms before and after
+            the verdicts are counted (0: none). Judged frames come first, those with true alarms or
+            missed objects before the others.
         changes (HTML): file of a page that shows these alarms. It holds pictures of the frames.
 
     >>> import torch

@@ -12,12 +12,25 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.baselines.verdict_features import JudgedFrame, JudgedRun, images_of, pixels_of
+from segunc.baselines.verdict_features import (
+    FALSE_ALARM,
+    JudgedFrame,
+    JudgedRun,
+    images_of,
+    mask_of,
+    pixels_of,
+)
 from segunc.core.progress import ConsoleProgress
 from segunc.data.channels import shown_colours
 from segunc.data.images import AnyImage
 from segunc.decisions.flags import SMALLEST_REGION
-from segunc.gallery.change_page import ChangedAlarm, Changes, draw_change, write_change_page
+from segunc.gallery.change_page import (
+    ChangedAlarm,
+    Changes,
+    Coverage,
+    draw_change,
+    write_change_page,
+)
 from segunc.gallery.colours import page_ranges
 from segunc.maps.encoding import decode_compact, decode_unit, encode_compact, encode_score
 from segunc.maps.reader import MapsReader
@@ -89,7 +102,8 @@ def compare_alarms(
     Args:
         model: with the new bank, and with the sum of scores of before.
         judged: the run and its verdicts.
-        limit: most frames with alarms to compare; they are evenly spaced.
+        limit: most frames with alarms to compare: those with regions called true or missed first,
+            then other judged frames, then others. Of more than fit, evenly spaced ones.
         images: where the frames are now; None takes the place that the maps record.
         pictures: whether each alarm gets a picture.
         quiet: whether no progress is shown.
@@ -117,7 +131,49 @@ def compare_alarms(
         for done, (name, image) in enumerate(images_of(reader, names, images), 1):
             alarms.extend(comparison.of_frame(name, image, frames.get(name)))
             progress.count(done, len(names))
-    return Changes(score, threshold, len(names), len(with_alarms), tuple(alarms))
+    return Changes(
+        score=score,
+        threshold=threshold,
+        frames=len(names),
+        frames_with_alarms=len(with_alarms),
+        alarms=tuple(alarms),
+        coverage=_coverage(judged, with_alarms, names, comparison.regions_touched),
+    )
+
+
+def _coverage(
+    judged: JudgedRun, with_alarms: Sequence[str], compared: Sequence[str], regions_touched: int
+) -> Coverage:
+    """Return how much of what was judged is compared.
+
+    Args:
+        judged: the run and its verdicts.
+        with_alarms: names of the frames with alarms.
+        compared: names of those that are compared.
+        regions_touched: number of regions that were called false and that alarms touch.
+    """
+    regions_left_out = 0
+    judged_frames = 0
+    judged_measured = 0
+    true_left_out = 0
+    for frame in judged.frames:
+        if frame.name not in with_alarms:
+            continue
+        judged_frames += 1
+        if frame.name in compared:
+            judged_measured += 1
+            continue
+        regions_left_out += len(frame.false_alarms)
+        if frame.to_find:
+            true_left_out += 1
+    return Coverage(
+        regions=judged.false_alarms,
+        regions_left_out=regions_left_out,
+        regions_touched=regions_touched,
+        judged_frames=judged_frames,
+        judged_measured=judged_measured,
+        true_left_out=true_left_out,
+    )
 
 
 class _Comparison:
@@ -130,6 +186,7 @@ class _Comparison:
         self.size = judged.size
         self.score = score
         self.threshold = threshold
+        self.regions_touched = 0  # regions called false that alarms called false touch
         self.shown = page_ranges(self.reader, [score])[score] if pictures else None
         self.sampler = Sampler(
             model.network,
@@ -149,19 +206,28 @@ class _Comparison:
         after = _as_stored(self.reader, self.score, sampled.scores[self.score][0].cpu().numpy())
         left = _flagged_regions(after, self.threshold)
         verdicts = _verdicts(judged, before.shape)
+        regions = () if judged is None else judged.false_alarms
+        outlines = [mask_of(region) for region in regions]
+        touched: set[int] = set()
         for alarm in _alarms(before, self.threshold):
+            verdict = _verdict_on(alarm, verdicts)
+            if verdict == FALSE_ALARM:
+                for number, outline in enumerate(outlines):
+                    if alarm.pixels(outline).any():
+                        touched.add(number)
             picture = b""
             if self.shown is not None:
                 colours = shown_colours(image)
                 picture = draw_change(alarm.box, colours, before, after, self.shown)
             yield ChangedAlarm(
                 frame=name,
-                verdict=_verdict_on(alarm, verdicts),
+                verdict=verdict,
                 before=float(alarm.pixels(before).max()),
                 after=float(alarm.pixels(after).max()),
                 stays=bool(alarm.pixels(left).any()),
                 picture=picture,
             )
+        self.regions_touched += len(touched)
 
 
 def _frames_with_alarms(reader: MapsReader, score: str, threshold: float) -> list[str]:
@@ -177,12 +243,24 @@ def _frames_with_alarms(reader: MapsReader, score: str, threshold: float) -> lis
 def _frames_to_compare(
     with_alarms: Sequence[str], judged: Mapping[str, JudgedFrame], limit: int
 ) -> list[str]:
-    """Return the frames with alarms that were judged, and evenly spaced others, up to a limit."""
-    chosen = {name for name in with_alarms if name in judged}
-    others = [name for name in with_alarms if name not in judged]
-    room = limit - len(chosen)
-    if room > 0:
-        chosen.update(others[place] for place in spaced(len(others), room))
+    """Return at most ``limit`` frames with alarms: first those with regions that should be found,
+    because an alarm that is lost there is a warning, then other judged frames, then others.
+    """
+    to_find = []
+    called_false = []
+    others = []
+    for name in with_alarms:
+        if name not in judged:
+            others.append(name)
+        elif judged[name].to_find:
+            to_find.append(name)
+        else:
+            called_false.append(name)
+    chosen: set[str] = set()
+    for names in (to_find, called_false, others):
+        room = limit - len(chosen)
+        if room > 0:
+            chosen.update(names[place] for place in spaced(len(names), room))
     return [name for name in with_alarms if name in chosen]
 
 

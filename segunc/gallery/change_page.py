@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from segunc.colours import DisplayRange, colourise
 from segunc.core.files import write_file
+from segunc.core.terminal import counted
 from segunc.data.images import Image
 from segunc.gallery.pictures import CropWindow
 from segunc.maps.encoding import encode_jpeg, threshold_text
@@ -27,9 +28,12 @@ MAX_SHOWN = 30  # alarms of each kind
 QUALITY = 80
 GAP = 4  # pixels between two views of an alarm
 WORDS = {
-    "false-alarm": ("False alarms", "called false; they enter the bank"),
-    "true-alarm": ("True alarms", "called true or part of a miss; they stay out of the bank"),
-    "": ("Other alarms", "of the same run, which nobody called true or false"),
+    "false-alarm": ("False alarms", "that touch regions called false, which enter the bank"),
+    "true-alarm": (
+        "True alarms",
+        "that touch regions called true or missed, which stay out of the bank",
+    ),
+    "": ("Other alarms", "of the same run, that touch no region called true, missed or false"),
 }
 """Verdict on an alarm -> heading and what it means here."""
 
@@ -47,6 +51,18 @@ class ChangedAlarm:
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """How much of what was judged the compared alarms cover."""
+
+    regions: int  # regions of the run that were called false
+    regions_left_out: int  # of these, those on frames with alarms that are not compared
+    regions_touched: int  # of these, those that alarms called false touch
+    judged_frames: int  # judged frames with alarms
+    judged_measured: int  # of these, those that are compared
+    true_left_out: int  # judged frames with alarms and true or missed regions, not compared
+
+
+@dataclass(frozen=True)
 class Changes:
     """Alarms of a run before and after verdicts entered the bank."""
 
@@ -55,6 +71,7 @@ class Changes:
     frames: int  # on which alarms were compared
     frames_with_alarms: int  # of the run
     alarms: tuple[ChangedAlarm, ...]
+    coverage: Coverage
 
     def of(self, verdict: str) -> list[ChangedAlarm]:
         """Return the alarms with a verdict; empty stands for none."""
@@ -66,13 +83,40 @@ class Changes:
         false_alarms = self.of("false-alarm")
         to_find = self.of("true-alarm")
         sentences = [
-            f"{_gone(false_alarms)} of {len(false_alarms)} false alarms go.",
+            f"{_gone(false_alarms)} of {len(false_alarms)} alarms on regions called false go.",
             f"{_gone(others)} of {len(others)} other alarms go.",
         ]
         if to_find:
             lost = _gone(to_find)
-            sentences.append(f"{lost} of {len(to_find)} alarms that were called true go.")
+            sentences.append(
+                f"{lost} of {len(to_find)} alarms on regions called true or missed go."
+            )
+        explanation = self.explanation()
+        if explanation:
+            sentences.append(explanation)
         return sentences
+
+    def explanation(self) -> str:
+        """Return why there are not as many alarms as regions that were called false; empty where
+        each of these regions has one alarm.
+        """
+        alarms = len(self.of("false-alarm"))
+        regions = self.coverage.regions
+        touched = self.coverage.regions_touched
+        if alarms == regions == touched:
+            return ""
+        touch = "alarm touches" if alarms == 1 else "alarms touch"
+        all_regions = "the 1 region" if regions == 1 else f"the {regions} regions"
+        text = f"{alarms} {touch} {touched} of {all_regions} called false. "
+        elsewhere = self.coverage.regions_left_out
+        if elsewhere:
+            are = "of them is" if elsewhere == 1 else "of them are"
+            text += f"{elsewhere} {are} on frames that were not measured. "
+        return (
+            f"{text}Alarms are the strongest regions of a frame at "
+            f"{threshold_text(self.threshold)}. A region that was drawn, or judged at another "
+            "threshold, can touch several of them, or none."
+        )
 
     def warning(self) -> str:
         """Return what to do if true alarms would be lost; empty if all of them stay."""
@@ -93,10 +137,25 @@ class Changes:
             part = "the one frame with alarms"
         if self.frames < self.frames_with_alarms:
             part = f"{self.frames} of {self.frames_with_alarms} frames with alarms"
+        judged = ""
+        coverage = self.coverage
+        if coverage.judged_measured < coverage.judged_frames:
+            judged = (
+                f", among them {coverage.judged_measured} of the {coverage.judged_frames} "
+                "judged ones"
+            )
+        left_out = ""
+        if coverage.true_left_out:
+            frames = counted(coverage.true_left_out, "frame")
+            was = "was" if coverage.true_left_out == 1 else "were"
+            left_out = (
+                f" {frames} with regions called true or missed {was} not measured. Raise "
+                "--features.compared to measure all."
+            )
         scale = " and its scale of before" if "scores" in SCORES[self.score].sources else ""
         return (
-            f"Measured on {part}, with {title_of(self.score, capital=False)} at "
-            f"{threshold_text(self.threshold)}{scale}."
+            f"Measured on {part}{judged}, with {title_of(self.score, capital=False)} at "
+            f"{threshold_text(self.threshold)}{scale}.{left_out}"
         )
 
 
@@ -142,6 +201,8 @@ def write_change_page(path: Path, changes: Changes, lines: Sequence[str]) -> Non
         parts.append(f'<p class="warning">{html.escape(changes.warning())}</p>')
     parts.extend(_summary(changes))
     parts.extend(f"<p>{html.escape(line)}</p>" for line in lines)
+    if changes.explanation():
+        parts.append(f"<p>{html.escape(changes.explanation())}</p>")
     parts.append(f'<p class="small">{html.escape(changes.condition())}</p>')
     parts.append(
         '<p class="small">Pictures: the image, the score before, the score after. '

@@ -12,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import numpy as np
 from pydantic import FiniteFloat, NonNegativeInt, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import read_bytes
 from segunc.core.terminal import counted, visible
 from segunc.data.frame_names import composed
+from segunc.maps.encoding import threshold_text
 
 KINDS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
 VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}
@@ -32,6 +34,10 @@ FORMAT_VERSION = 2
 CLOCK_TOLERANCE = timedelta(days=1)
 """How far a date may lie after now: a clock that runs on local time is wrong by 14 hours at
 most."""
+
+
+MAX_NAMED_THRESHOLDS = 3
+"""Thresholds of verdicts that :func:`note_on_thresholds` names."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,16 @@ class Verdict:
         if self.region is not None:
             region = (self.region.score, self.region.box)
         return self.reviewer, self.frame, region
+
+    @property
+    def given_at(self) -> tuple[str, float] | None:
+        """The score and its threshold at which it was given; None where it does not say, as of a
+        box drawn by hand.
+        """
+        judged = self.region or self
+        if judged.score is None or judged.threshold is None:
+            return None
+        return judged.score, judged.threshold
 
 
 @dataclass(frozen=True)
@@ -219,6 +235,100 @@ def note_on_changes(verdicts: Sequence[Verdict]) -> str:
     return (
         f"{are} replaced an earlier one of the same reviewer, so agreement and kappa are of the "
         "settled verdicts, and not of independent ones; the first files alone give those"
+    )
+
+
+@dataclass(frozen=True)
+class VerdictsAtThreshold:
+    """The verdicts of a run that speak of one threshold of a score, and those that do not."""
+
+    kept: list[Verdict]
+    left_out: list[Verdict]
+    # of those kept: neither they nor others of their reviewer and frame say a threshold
+    unstated: list[Verdict]
+    first_other: Verdict | None  # the first that was given at another score or threshold
+
+    def notes(self, score: str, threshold: float) -> list[str]:
+        """Return a line on the verdicts that are left out, and one on those that do not say at
+        which threshold they were given.
+        """
+        notes = []
+        if self.first_other is not None and self.first_other.given_at is not None:
+            frames = len({verdict.frame for verdict in self.left_out})
+            left_out = counted(len(self.left_out), "verdict", "is")
+            notes.append(
+                f"{left_out} left out, on {counted(frames, 'frame')} judged at another threshold "
+                f"than {_at(score, threshold)}, first at {_at(*self.first_other.given_at)} on "
+                f"frame {self.first_other.frame}: what one threshold misses, another may find"
+            )
+        if self.unstated:
+            notes.append(
+                f"{counted(len(self.unstated), 'verdict', 'names')} no threshold; taken as given "
+                f"at {_at(score, threshold)}"
+            )
+        return notes
+
+
+def verdicts_at(verdicts: Sequence[Verdict], score: str, threshold: float) -> VerdictsAtThreshold:
+    """Return the verdicts that speak of a threshold.
+
+    What a reviewer said of a frame is left out as a whole if some of it was said at another score
+    or threshold. The share of missed objects of a part of it would be of no threshold, because a
+    box drawn around a missed object does not say its own.
+    """
+    by_frame: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        if verdict.verdict:  # not a note alone
+            by_frame.setdefault((verdict.frame, verdict.reviewer), []).append(verdict)
+    kept: list[Verdict] = []
+    left_out: list[Verdict] = []
+    unstated: list[Verdict] = []
+    first_other = None
+    for judged in by_frame.values():
+        stated = [verdict for verdict in judged if verdict.given_at is not None]
+        others = [verdict for verdict in stated if not _is_at(verdict, score, threshold)]
+        if others:
+            left_out += judged
+            first_other = first_other or others[0]
+            continue
+        kept += judged
+        if not stated:
+            unstated += judged
+    return VerdictsAtThreshold(kept, left_out, unstated, first_other)
+
+
+def _is_at(verdict: Verdict, score: str, threshold: float) -> bool:
+    """Return whether a verdict was given at a threshold of a score. Thresholds of one float32 flag
+    the same pixels.
+    """
+    if verdict.given_at is None:
+        return False
+    name, value = verdict.given_at
+    return name == score and np.float32(value) == np.float32(threshold)
+
+
+def _at(score: str, threshold: float) -> str:
+    return f"{score} >= {threshold_text(threshold)}"
+
+
+def note_on_thresholds(verdicts: Sequence[Verdict]) -> str:
+    """Return a line on verdicts that were given at several scores or thresholds, which numbers of
+    all of them mix; empty where there are less than two.
+    """
+    given = Counter(verdict.given_at for verdict in verdicts if verdict.verdict)
+    given.pop(None, None)
+    if len(given) < 2:
+        return ""
+    parts = []
+    for at, number in given.most_common(MAX_NAMED_THRESHOLDS):
+        assert at is not None
+        parts.append(f"{number} at {_at(*at)}")
+    more = len(given) - len(parts)
+    if more:
+        parts.append(f"others at {more} more")
+    return (
+        f"verdicts were given at {len(given)} thresholds ({', '.join(parts)}), and the numbers "
+        "count all of them"
     )
 
 

@@ -52,6 +52,7 @@ from segunc.maps.verdicts import (
     merge_verdicts,
     note_on_changes,
     note_on_dates,
+    note_on_thresholds,
     read_verdicts,
 )
 from segunc.metrics.objects import ObjectBins
@@ -644,17 +645,30 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
     result["run"]["verdict_files"] = [
         {"file": path.name, "sha256": file_sha256(path)} for path in files
     ]
-    notes = _notes_on_verdicts(lists, result["counts"]["judged_frames"], len(names))
+    notes = _notes_on_verdicts(lists, verdicts, result["counts"]["judged_frames"], len(names))
     return _Measured(result, gatherer, notes)
 
 
-def _notes_on_verdicts(lists: Sequence[Sequence[Verdict]], judged: int, frames: int) -> list[str]:
-    """Return what a user should know of verdicts on so many of so many frames."""
+def _notes_on_verdicts(
+    lists: Sequence[Sequence[Verdict]], evaluated: Sequence[Verdict], judged: int, frames: int
+) -> list[str]:
+    """Return what a user should know of verdicts.
+
+    Args:
+        lists: the verdicts of each file.
+        evaluated: the merged ones that are evaluated.
+        judged: number of frames that were judged.
+        frames: number of frames that could be.
+    """
     notes: list[str] = []
     every_verdict: list[Verdict] = []
     for verdicts in lists:
         every_verdict += verdicts
-    told = (note_on_dates(every_verdict), note_on_changes(every_verdict))
+    told = (
+        note_on_dates(every_verdict),
+        note_on_changes(every_verdict),
+        note_on_thresholds(evaluated),
+    )
     notes += [note for note in told if note]
     if judged < frames:
         notes.append(

@@ -43,7 +43,7 @@ from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.manifest import chosen_by_alarms
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
-from segunc.maps.verdicts import merge_verdicts, note_on_dates, read_verdicts
+from segunc.maps.verdicts import Verdict, merge_verdicts, note_on_dates, read_verdicts, verdicts_at
 from segunc.options import MonitorOptions, PathLike, recorded_command, takes
 
 MIN_FRAMES = 20  # without a reference; the first of fewer frames have no past to compare with
@@ -99,7 +99,7 @@ def monitor(options: MonitorOptions) -> MonitorResult:
     risk: dict[str, Any] | None = None
     notes = watched.notes
     if options.verdicts:
-        risk, notes_on_risk = _risk(watched.reader, threshold, options)
+        risk, notes_on_risk = _risk(watched, threshold, options)
         notes = [*notes, *notes_on_risk]
     alarms = _alarms(test, risk, threshold)
     state = _state(options, watched, test, len(past))
@@ -329,29 +329,84 @@ def _in_units(shift: float, spread: float) -> str:
     return f" ({shift * spread:.3g})" if spread else ""
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """The verdicts that speak of the promise, and how many do not."""
+
+    verdicts: list[Verdict]
+    of_calibration: int  # verdicts left out, on frames of the calibration
+    of_other_thresholds: int  # verdicts left out, on frames judged at another threshold
+    unstated: int  # of those counted, verdicts that do not say at which threshold they were given
+    notes_on_left_out: list[str]
+    note_on_dates: str
+
+
+def _judged(watched: _Watched, threshold: GuaranteedThreshold, files: Sequence[Path]) -> _Judged:
+    """Return the verdicts on watched frames that were given at the threshold."""
+    reader = watched.reader
+    verdicts_by_file = [read_verdicts(file, run_id(reader), reader.frames) for file in files]
+    of_watched = []
+    of_calibration = []
+    for verdict in merge_verdicts(verdicts_by_file):
+        if verdict.frame in watched.names:
+            of_watched.append(verdict)
+        elif verdict.verdict:  # not a note alone
+            of_calibration.append(verdict)
+    notes = []
+    if of_calibration:
+        frames = len({verdict.frame for verdict in of_calibration})
+        notes.append(
+            f"{counted(len(of_calibration), 'verdict', 'is')} left out, on "
+            f"{counted(frames, 'calibration frame')}"
+        )
+    at_threshold = verdicts_at(of_watched, threshold.score, threshold.value)
+    notes += at_threshold.notes(threshold.score, threshold.value)
+    return _Judged(
+        verdicts=at_threshold.kept,
+        of_calibration=len(of_calibration),
+        of_other_thresholds=len(at_threshold.left_out),
+        unstated=len(at_threshold.unstated),
+        notes_on_left_out=notes,
+        note_on_dates=note_on_dates(
+            [verdict for verdicts in verdicts_by_file for verdict in verdicts]
+        ),
+    )
+
+
 def _risk(
-    reader: MapsReader, threshold: GuaranteedThreshold, options: MonitorOptions
+    watched: _Watched, threshold: GuaranteedThreshold, options: MonitorOptions
 ) -> tuple[dict[str, Any], list[str]]:
     """Return what verdicts say of the promised risk, and notes on them."""
     files = [Path(file) for file in options.verdicts or ()]
-    verdicts_by_file = [read_verdicts(file, run_id(reader), reader.frames) for file in files]
-    losses_by_frame = losses_of_verdicts(merge_verdicts(verdicts_by_file), threshold.control)
+    judged = _judged(watched, threshold, files)
+    losses_by_frame = losses_of_verdicts(judged.verdicts, threshold.control)
     words = RISKS[threshold.control]
     by_minute = threshold.control == "false-alarms" and bool(block_seconds(threshold.unit))
     if not losses_by_frame or by_minute:
-        unit = " a minute" if losses_by_frame else ""
-        raise InputError(
-            f"no verdict in {files[0]} says anything of {words}{unit}",
-            hint="they speak of missed objects, and of false alarms a frame",
-        )
+        unit = " a minute" if by_minute else ""
+        message = f"no verdict in {files[0]} says anything of {words}{unit}"
+        hint = "they speak of missed objects, and of false alarms a frame"
+        if not by_minute and (judged.of_calibration or judged.of_other_thresholds):
+            message += f": {'; '.join(judged.notes_on_left_out)}"
+            hint = (
+                "judge frames that the calibration does not hold, on the page of segunc review "
+                f"--flag {options.threshold}"
+            )
+        raise InputError(message, hint=hint)
     notes = [
-        "bounds of the risk hold for all frames only where the judged ones were chosen by chance"
+        "bounds of the risk hold for all frames only where the judged ones were chosen by chance",
+        *judged.notes_on_left_out,
     ]
-    note = note_on_dates([verdict for verdicts in verdicts_by_file for verdict in verdicts])
-    if note:
-        notes.append(note)
+    if judged.note_on_dates:
+        notes.append(judged.note_on_dates)
     losses = np.array([*losses_by_frame.values()])
-    return _bounded_risk(losses, words, options.level), notes
+    risk = _bounded_risk(losses, words, options.level)
+    risk["left_out"] = {
+        "calibration": judged.of_calibration,
+        "threshold": judged.of_other_thresholds,
+    }
+    risk["unstated"] = judged.unstated
+    return risk, notes
 
 
 def _bounded_risk(losses: Floats, words: str, level: float) -> dict[str, Any]:
@@ -376,6 +431,7 @@ class _Watched:
     """The frames of a maps folder that are compared."""
 
     reader: MapsReader
+    names: frozenset[str]  # frames that the calibration does not hold
     values: dict[str, float]  # frame -> statistic, of the first frame of each unit
     total: int  # frames of the folder
     passed_over: int  # those of the calibration
@@ -494,6 +550,7 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
         )
     return _Watched(
         reader=reader,
+        names=frozenset(names),
         values=_statistics(reader, names, threshold, options),
         total=len(frames),
         passed_over=passed_over,

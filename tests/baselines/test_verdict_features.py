@@ -21,7 +21,7 @@ from segunc.baselines.frame_choice import farthest_frames
 from segunc.baselines.verdict_features import mask_of
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
-from segunc.gallery.change_page import ChangedAlarm, Changes, write_change_page
+from segunc.gallery.change_page import ChangedAlarm, Changes, Coverage, write_change_page
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.learned_frames import learned_among, learned_words, round_words
@@ -545,16 +545,102 @@ def test_the_command_tells_what_goes_and_writes_a_page(drive: Drive, tmp_path: P
     )
     text = done.stdout + done.stderr
     assert "Into the bank: 1 false alarm on 1 frame, with" in text
-    assert "1 of 1 false alarms go." in text
+    assert "1 of 1 alarms on regions called false go." in text
     assert "2 of 2 other alarms go." in text
-    assert "0 of 1 alarms that were called true go." in text
+    assert "0 of 1 alarms on regions called true or missed go." in text
     assert "WARNING" not in text
+    assert "regions called false. " not in text  # each of them has one alarm
     written = page.read_text()
     assert written.count("<img") == 4
     assert "<script" not in written
     assert "<td>4</td><td>1</td>" in written
 
 
+def changes_of(drive: Drive, tmp_path: Path, verdicts: Path, **settings: Any) -> list[str]:
+    """Return what a fine-tuning with verdicts says."""
+    said: list[str] = []
+    learning = FeatureDensity(verdicts=str(verdicts), maps=str(drive.maps), **settings)
+    learning.fit(load_model(drive.model), device="cpu", say=said.append)
+    return said
+
+
+def around_both(region: dict[str, Any]) -> dict[str, Any]:
+    """A region that was judged at a lower threshold, which holds both odd places of frame c."""
+    whole = np.zeros((128, 256), bool)
+    whole[36:76, 36:216] = True
+    box = [36, 36, 180, 40]
+    return {**region, "mask": runs_of(whole), "box": box, "area": 180 * 40, "threshold": 0.01}
+
+
+def test_two_alarms_on_one_region_are_explained(drive: Drive, tmp_path: Path) -> None:
+    odd = drive.regions("a")[0]
+    far = {**odd, "mask": [0, 4], "box": [0, 0, 4, 1], "area": 4}  # has no alarm
+    verdicts = drive.write(
+        tmp_path / "v.json",
+        *(("a", "false-alarm", odd), ("b", "false-alarm", drive.regions("b")[0])),
+        *(("c", "false-alarm", around_both(odd)), ("c", "false-alarm", far)),
+    )
+    page = tmp_path / "changes.html"
+    said = changes_of(drive, tmp_path, verdicts, changes=str(page))
+    assert "Into the bank: 4 false alarms on 3 frames, with" in said[0]
+    assert any(line.endswith(" of 4 alarms on regions called false go.") for line in said)
+    explained = (
+        "4 alarms touch 3 of the 4 regions called false. Alarms are the strongest regions of a "
+        "frame at 0.05. A region that was drawn, or judged at another threshold, can touch several "
+        "of them, or none."
+    )
+    assert explained in said
+    written = page.read_text()
+    assert f"<p>{explained}</p>" in written
+    assert "touch regions called false, which enter the bank" in written
+
+
+def test_no_more_frames_are_compared_than_asked_for(drive: Drive, tmp_path: Path) -> None:
+    """Frames of true alarms come first, because it is there that verdicts may lose something."""
+    first, second = drive.regions("a")[0], drive.regions("b")[0]
+    other = drive.regions("c")[1]
+    verdicts = drive.write(
+        tmp_path / "v.json",
+        *(("a", "false-alarm", first), ("b", "false-alarm", second), ("c", "true-alarm", other)),
+    )
+    said = changes_of(drive, tmp_path, verdicts, compared=1)
+    assert "0 of 1 alarms on regions called true or missed go." in said
+    assert (
+        "Measured on 1 of 3 frames with alarms, among them 1 of the 3 judged ones, with feature "
+        "distance at 0.05."
+    ) in said
+    (explained,) = [line for line in said if line.startswith("0 alarms touch")]
+    assert "0 of the 2 regions called false. 2 of them are on frames that were not" in explained
+
+
+def test_true_alarms_on_frames_that_were_not_compared_are_told(
+    drive: Drive, tmp_path: Path
+) -> None:
+    verdicts = drive.write(
+        tmp_path / "v.json",
+        ("a", "true-alarm", drive.regions("a")[0]),
+        ("b", "true-alarm", drive.regions("b")[0]),
+        ("c", "false-alarm", drive.regions("c")[1]),
+    )
+    (measured,) = [
+        line
+        for line in changes_of(drive, tmp_path, verdicts, compared=1)
+        if line.startswith("Measured")
+    ]
+    assert measured.endswith(
+        " 1 frame with regions called true or missed was not measured. Raise "
+        "--features.compared to measure all."
+    )
+
+
+WHOLE = Coverage(
+    regions=0,
+    regions_left_out=0,
+    regions_touched=0,
+    judged_frames=2,
+    judged_measured=2,
+    true_left_out=0,
+)
 SERVES_SEVERAL_RUNS = "features: {encoder: tf_efficientnet_lite0, weights: imagenet, bank: 500}\n"
 
 
@@ -603,7 +689,7 @@ def test_true_alarms_that_go_are_a_warning_on_the_page(tmp_path: Path) -> None:
     """Verdicts that hide an object are no gain, however many false alarms go."""
     stays = ChangedAlarm("a", "true-alarm", before=5.0, after=4.0, stays=True)
     goes = ChangedAlarm("b", "true-alarm", before=5.0, after=0.1, stays=False)
-    changes = Changes("knn", 3.0, frames=2, frames_with_alarms=2, alarms=(stays, goes))
+    changes = Changes("knn", 3.0, 2, frames_with_alarms=2, alarms=(stays, goes), coverage=WHOLE)
     assert changes.warning().startswith("1 alarm that was called true goes: with this bank")
     write_change_page(tmp_path / "changes.html", changes, [])
     page = (tmp_path / "changes.html").read_text()

@@ -42,7 +42,7 @@ from segunc.gallery.review_page import run_id
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
-from segunc.maps.verdicts import JudgedRegion, Verdict
+from segunc.maps.verdicts import JudgedRegion, Verdict, verdicts_at
 from segunc.verbs.monitor import _power
 from tests.maps.foreign import write_map
 from tests.verbs.processes import segunc
@@ -504,21 +504,104 @@ def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path
         {"frame": name, "verdict": "missed" if i % 2 else "true-alarm"}
         for i, name in enumerate(reader.frames)
     ]
-    content = {
-        "format": "segunc-verdicts",
-        "version": 2,
-        "run": run_id(reader),
-        "verdicts": verdicts,
-    }
-    options["verdicts"][0].write_text(json.dumps(content))
+    write_verdicts(options["verdicts"][0], reader, verdicts)
     risk = (found := monitor(**options)).state["risk"]
     assert 0.1 < risk["lower"] < risk["estimate"] == 0.5 < risk["bound"]
-    assert (risk["verdicts"], found.state["fired"]) == (80, None)
+    assert (risk["verdicts"], risk["unstated"], found.state["fired"]) == (80, 80, None)
+    assert "80 verdicts name no threshold; taken as given at entropy >= 0.5" in found.notes
     assert f"are at least {risk['lower']:.3g}" in found.failure
     with pytest.raises(
         InputError, match=r"no verdict in .* says anything of false alarms a minute"
     ):
         monitor(**options | calibrated(0.0, unit="10s", control="false-alarms"))
+
+
+def write_verdicts(path: Path, reader: MapsReader, verdicts: Sequence[dict[str, Any]]) -> Path:
+    """Write verdicts on maps as the review page exports them."""
+    content = {
+        "format": "segunc-verdicts",
+        "version": 2,
+        "run": run_id(reader),
+        "verdicts": list(verdicts),
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+def half_calibrated(calibrated: Calibrated, tmp_path: Path) -> dict[str, Any]:
+    """Options of a watch of a drive whose first sixty of 100 frames are the calibration."""
+    means = np.random.default_rng(4).uniform(0.1, 0.4, 100)
+    reader = write_maps(tmp_path / "drive", means, 10.0)
+    frames = {name: reader.identity(name, "entropy") for name in reader.frames[:60]}
+    options = calibrated(0.0, frames=frames) | ALONE | {"maps": tmp_path / "drive"}
+    return options | {"verdicts": [tmp_path / "verdicts.json"]}
+
+
+AT = {"score": "entropy", "threshold": 0.5}  # of the calibrated threshold
+HIGHER = {"score": "entropy", "threshold": 0.7}
+
+
+def test_verdicts_on_frames_of_the_calibration_are_left_out(
+    calibrated: Calibrated, tmp_path: Path
+) -> None:
+    options = half_calibrated(calibrated, tmp_path)
+    reader = MapsReader(options["maps"])
+    on_calibration = [{"frame": name, "verdict": "missed"} | AT for name in reader.frames[:9]]
+    others = [{"frame": name, "verdict": "true-alarm"} | AT for name in reader.frames[60:67]]
+    note = {"frame": reader.frames[20], "verdict": "", "note": "dusk"}
+    write_verdicts(options["verdicts"][0], reader, [*on_calibration, note, *others])
+    found = monitor(**options)
+    risk = found.state["risk"]
+    assert (risk["verdicts"], risk["estimate"]) == (7, 0)
+    assert risk["left_out"] == {"calibration": 9, "threshold": 0}
+    assert "9 verdicts are left out, on 9 calibration frames" in found.notes
+    write_verdicts(options["verdicts"][0], reader, on_calibration)
+    with pytest.raises(InputError, match="missed objects: 9 verdicts are left out") as refusal:
+        monitor(**options)
+    assert "judge frames that the calibration does not hold" in refusal.value.hint
+
+
+def test_verdicts_at_another_threshold_are_left_out(calibrated: Calibrated, tmp_path: Path) -> None:
+    """A miss at a high threshold is none at a lower one."""
+    options = calibrated(0.0) | {"verdicts": [tmp_path / "verdicts.json"]}
+    reader = MapsReader(options["maps"])
+    at_this = [{"frame": name, "verdict": "true-alarm"} | AT for name in reader.frames[:6]]
+    higher = [{"frame": name, "verdict": "missed"} | HIGHER for name in reader.frames[6:10]]
+    write_verdicts(options["verdicts"][0], reader, [*at_this, *higher])
+    found = monitor(**options)
+    risk = found.state["risk"]
+    assert (risk["verdicts"], risk["estimate"]) == (6, 0)
+    assert risk["left_out"] == {"calibration": 0, "threshold": 4}
+    (note,) = [note for note in found.notes if "left out" in note]
+    assert note.startswith(
+        "4 verdicts are left out, on 4 frames judged at another threshold than entropy >= 0.5, "
+        f"first at entropy >= 0.7 on frame {reader.frames[6]}"
+    )
+    assert not [note for note in found.notes if "no threshold" in note]
+
+
+def test_verdicts_of_a_frame_count_if_all_are_of_the_threshold() -> None:
+    drawn = replace(REGION, score=None, threshold=None)
+    other = replace(REGION, threshold=0.7)
+    at_this = [Verdict("a", "true-alarm", region=REGION), Verdict("a", "missed", region=drawn)]
+    mixed = [Verdict("b", "true-alarm", region=other), Verdict("b", "missed", region=drawn)]
+    by_another = [Verdict("b", "missed", reviewer="y", score="entropy", threshold=0.5)]
+    of_another_score = [Verdict("c", "missed", score="energy", threshold=0.5)]
+    unstated = [Verdict("d", "missed"), Verdict("d", "", note="dusk", **HIGHER)]
+    every = [*at_this, *mixed, *by_another, *of_another_score, *unstated]
+    found = verdicts_at(every, "entropy", 0.5)
+    assert found.kept == [*at_this, *by_another, unstated[0]]
+    assert found.left_out == [*mixed, *of_another_score]
+    assert found.unstated == [unstated[0]]
+    assert found.notes("entropy", 0.5)[1] == (
+        "1 verdict names no threshold; taken as given at entropy >= 0.5"
+    )
+
+
+def test_a_threshold_that_was_typed_is_the_calibrated_one() -> None:
+    calibrated_value = float(np.float32(2.6))
+    typed = Verdict("a", "missed", score="energy", threshold=2.6)
+    assert verdicts_at([typed], "energy", calibrated_value).kept == [typed]
 
 
 @pytest.mark.parametrize(

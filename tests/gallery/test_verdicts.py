@@ -22,6 +22,7 @@ from segunc.maps.verdicts import (
     merge_verdicts,
     note_on_changes,
     note_on_dates,
+    note_on_thresholds,
     read_verdicts,
     summary_table,
 )
@@ -271,3 +272,29 @@ def test_verdicts_that_replaced_earlier_ones_are_counted() -> None:
     assert note_on_changes([*first, *other]) == ""
     note = note_on_changes([*first, *again, *other])
     assert note.startswith("1 verdict has replaced an earlier one of the same reviewer")
+
+
+def test_an_evaluation_of_verdicts_at_several_thresholds_says_so(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        ENTRY | {"frame": frame, "score": "entropy", "threshold": threshold}
+        for frame, threshold in zip(NAMES, (0.5, 0.7, 0.7), strict=False)
+    ]
+    judged = write(tmp_path, run=run_id(open_maps(scene.maps)), verdicts=rows)
+    assert main(["evaluate", "--maps", str(scene.maps), "--verdicts", str(judged)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "verdicts were given at 2 thresholds (2 at entropy >= 0.7, 1 at entropy >= 0.5), and the "
+        "numbers count all of them"
+    ) in printed
+
+
+def test_of_many_thresholds_of_verdicts_three_are_named() -> None:
+    verdicts = [Verdict("a", "missed")]  # which does not say at which
+    assert note_on_thresholds(verdicts) == ""
+    for number in range(5):
+        verdicts.append(Verdict(f"{number}", "missed", score="energy", threshold=float(number)))
+        if not number:
+            assert note_on_thresholds(verdicts) == ""
+    assert "2, others at 2 more)" in note_on_thresholds(verdicts).replace("energy >= ", "")
