@@ -479,6 +479,58 @@ def with_parts(names: Iterable[str], fitted: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(scores))
 
 
+FITTED_EVIDENCE: Mapping[str, frozenset[str]] = {
+    "features": frozenset({FEATURE_DISTANCE}),
+    "anomaly": frozenset({SUM}),
+    "class_sets": frozenset({SET_THRESHOLD}),
+}
+"""The evidence that what is fitted on a model gives, by its name."""
+CALIBRATED_MEAN = frozenset({"probabilities", "calibrated entropy"})
+"""The evidence that a temperature of the mean over the draws changes."""
+CALIBRATED_LOGITS = CALIBRATED_MEAN | {
+    *("total entropy", "expected entropy", "mean energy", "temperature"),
+}
+"""The evidence that a temperature of the logits changes."""
+
+
+def fitted_behind(
+    names: Iterable[str], parts: Iterable[str] | None, *, calibrates: str = "logits"
+) -> frozenset[str]:
+    """Return which of what is fitted on a model has a part in scores: keys of
+    :data:`FITTED_EVIDENCE`, and ``calibration``.
+
+    Args:
+        names: of the scores. One that is in no table may use all of it.
+        parts: of the score that is a sum of others; None where they are not known, which may be
+            any.
+        calibrates: what a temperature acts on, ``logits`` or ``mean``.
+
+    >>> sorted(fitted_behind(["entropy"], None))
+    ['calibration']
+    >>> sorted(fitted_behind(["anomaly"], ["deterministic-max-logit", "knn"]))
+    ['anomaly', 'features']
+    """
+    everything = frozenset({*FITTED_EVIDENCE, "calibration"})
+    needs: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in SCORES:
+            return everything
+        new = set(SCORES[name].needs) - needs
+        needs |= new
+        if SUM in new:
+            if parts is None:
+                needs |= {FEATURE_DISTANCE, *CALIBRATED_LOGITS}
+            else:
+                waiting += parts
+    used = {what for what, evidence in FITTED_EVIDENCE.items() if evidence & needs}
+    calibrated = CALIBRATED_MEAN if calibrates == "mean" else CALIBRATED_LOGITS
+    if calibrated & needs:
+        used.add("calibration")
+    return frozenset(used)
+
+
 SPREADS = frozenset({"epistemic", "logit-variance"})
 """Scores of how draws differ, which one draw leaves at 0."""
 OF_DRAWS = SPREADS | {"aleatoric"}

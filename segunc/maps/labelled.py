@@ -15,6 +15,7 @@ import numpy.typing as npt
 from segunc.core.errors import InputError, one_line
 from segunc.core.urls import is_url, place_of, shown_url, split_topic
 from segunc.data.channels import COLOUR, shown_colours
+from segunc.data.datasets import data_words
 from segunc.data.frame_names import composed
 from segunc.data.image_files import list_images
 from segunc.data.images import Image
@@ -288,8 +289,19 @@ class LabelSources:
     """The data set whose labels they are; empty for labels in folders."""
     split: str = ""
     """Its split; empty for labels in folders."""
+    place: str = ""
+    """The folders of the labels, without their place on this machine; empty if not known."""
     hint_no_anomaly: str | None = HINT_NO_ANOMALY
     """What to do where no mask holds an anomaly; None takes such masks."""
+
+    @property
+    def words(self) -> str:
+        """What a reader calls these labels, see :func:`segunc.data.datasets.data_words`; empty
+        where it is not known.
+        """
+        if not (self.dataset or self.place):
+            return ""
+        return data_words(self.dataset or None, self.split or None, self.place, None)
 
     def find(self, reader: MapsReader, frames: Sequence[str]) -> ReviewLabels:
         """Find the labels of frames of maps.

@@ -103,6 +103,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "failures_found": found.found,
         "failures_bars": found.bars,
         "failures_labelled": found.labelled,
+        "failures_labels": found.labels,
         "settings": _settings(inputs),
         "other_images": _other_images(inputs.results),
         "other_labels": _other_labels(inputs.results),

@@ -65,6 +65,7 @@ class Failures:
             flagged, and ``mark``, the place 0..1 of the threshold on the bar; None where it is no
             value of the scale.
         labelled: whether labelled anomalies are outlined in the pictures.
+        labels: what the labels are of, in words; empty where it is not known.
     """
 
     pictures: list[dict[str, str]]
@@ -72,6 +73,7 @@ class Failures:
     bars: list[dict[str, Any]] = field(default_factory=list)
     found: dict[str, int] = field(default_factory=dict)
     labelled: bool = False
+    labels: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,9 @@ def failures(
             is_labelled = is_labelled or bool(files.anomaly_files)
             if bar not in bars:
                 bars.append(bar)
-    return Failures(pictures[: 3 * EACH], searched, bars, dict(found), is_labelled)
+    return Failures(
+        pictures[: 3 * EACH], searched, bars, dict(found), is_labelled, labels=labels.words
+    )
 
 
 def _bar(reader: MapsReader, point: OperatingPoint) -> dict[str, Any]:

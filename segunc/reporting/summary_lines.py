@@ -231,32 +231,37 @@ def _unknown_objects(facts: Row) -> Line:
         f"The score {title_of(score, capital=False)} finds anomaly pixels with an AUPR of {aupr}",
         f"on {result['with_anomalies']}; chance has {chance(content['counts'])}.",
         f"At a recall of 95 % it flags {percent(flagged)} of the normal pixels.",
-        *_other_scores(facts, result),
+        *_scores_of_thresholds(facts, result),
     ]
     rows = result["missed"]["size"]
     if rows:
         objects = sum(row[1] for row in rows)
         missed = sum(row[2] for row in rows)
-        other = result.get("missed_score", score)
-        who = "it" if other == score else title_of(other, capital=False)
-        sentences.append(f"{result['found']} {who} misses {missed} of all {objects} objects:")
+        missed_by = title_of(result.get("missed_score", score), capital=False)
+        sentences.append(
+            f"{result['found']} the score {missed_by} misses {missed} of all {objects} objects:"
+        )
         sentences.append(f"{share(missed, objects)}.")
         if result.get("small_objects"):
             sentences.append(f"{result['small_objects']}.")
     return _line("Unknown objects", MEASURED, *sentences, _few_units(result))
 
 
-def _other_scores(facts: Row, result: Row) -> Iterator[str]:
-    """Yield a sentence on each threshold of another score than the headline's."""
-    for threshold in facts["thresholds"]:
+def _scores_of_thresholds(facts: Row, result: Row) -> Iterator[str]:
+    """Yield a sentence on the score of each threshold, where one is on another score than the
+    headline's.
+    """
+    thresholds = facts["thresholds"]
+    if all(threshold["score"] == result["score"] for threshold in thresholds):
+        return
+    for threshold in thresholds:
         score = threshold["score"]
-        if score == result["score"] or score not in result["content"]["scores"]:
-            continue
-        yield (
-            f"The numbers with a threshold are of {title_of(score, capital=False)}, the score of "
-            f"{threshold['file']}, which has an AUPR of "
-            f"{number(result, 'scores', score, 'pooled', 'aupr')}."
-        )
+        text = f"The threshold {threshold['file']} is on the score {title_of(score, capital=False)}"
+        if score not in result["content"]["scores"]:
+            text += ", which was not evaluated there"
+        elif score != result["score"]:
+            text += f", which has an AUPR of {number(result, 'scores', score, 'pooled', 'aupr')}"
+        yield f"{text}."
 
 
 def _operating_points(facts: Row) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,12 @@ from segunc.core.terminal import counted
 from segunc.core.urls import is_url, local_folder, shown_url
 from segunc.core.version import full_version, now
 from segunc.data.corruptions import Corruption
-from segunc.data.datasets import dataset_entry, entry_of_labels, without_none_words
+from segunc.data.datasets import (
+    dataset_entry,
+    entry_of_labels,
+    is_data_set,
+    without_none_words,
+)
 from segunc.data.entries import DatasetEntry, Sample, encoding_of_masks
 from segunc.data.frame_names import HINT_PATTERNS, LABEL_FOLDERS, compiled_pattern, composed
 from segunc.data.training_frames import SELECTION
@@ -64,6 +69,7 @@ from segunc.options import (
     recorded_command,
     takes,
 )
+from segunc.scores import FITTED_EVIDENCE, fitted_behind
 from segunc.verbs.model_cache import model_folder
 
 if TYPE_CHECKING:  # whoever evaluates maps loads no torch
@@ -81,6 +87,8 @@ CHOSEN_WORDS = {
     "class_sets": "its class sets",
 }
 """What is chosen or fitted on frames, in words."""
+FITTED_NAMES = ("calibration", *FITTED_EVIDENCE)
+"""Which of these :func:`fitted_in_use` knows; everything else has a part in all scores."""
 _NOT_WITH_VERDICTS = (
     "model",
     "labels",
@@ -177,14 +185,21 @@ class _Data:
         """Return what a result records of the choice of frames, and of the folders of the labels,
         which are named without their place on this machine."""
         record = self.frames.record()
-        options = self.options
-        named = (options.labels, options.anomaly_labels, options.root)
-        folders = [_folder_name(folder) for folder in named if folder]
+        folders = _folders_of_labels(self.options)
         if folders:
-            record["labels_in"] = " and ".join(folders)
+            record["labels_in"] = folders
         if self.listed is not None:
             record["frames_sha256"] = file_sha256(self.listed)
         return record
+
+
+def _folders_of_labels(options: TruthOptions) -> str:
+    """Return the names of the folders of labels, without their place on this machine; empty where
+    none is named.
+    """
+    class_folder = options.labels if isinstance(options, ClassTruthOptions) else None
+    named = (class_folder, options.anomaly_labels, options.root)
+    return " and ".join(_folder_name(folder) for folder in named if folder)
 
 
 def _folder_name(folder: object) -> str:
@@ -598,10 +613,11 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
     result["run"] = run
     manifest = _manifest_of(options) or {}
     model = manifest.get("model") or {}
+    used = fitted_in_use(model, run, _measured_scores(result, evaluator))
     notes = [
         *_note_on_copies(evaluator),
-        *_notes_on_choices(model, data),
-        *_notes_on_learned(model, run, evaluator, images_of_run(manifest)),
+        *_notes_on_choices(model, used, data),
+        *_notes_on_learned(model, used, run, evaluator, images_of_run(manifest)),
     ]
     return _Measured(result, evaluator, notes)
 
@@ -733,11 +749,12 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
         result, evaluator = evaluate_model(source, data.entry, samples, measures)
     result["run"] = run
     record = model_record(model.network, model.posterior, None, model.attachments)
+    used = fitted_in_use(record, run, _measured_scores(result, evaluator))
     notes = [
         *_note_on_splits(model, data),
         *_note_on_copies(evaluator),
-        *_notes_on_choices(record, data),
-        *_notes_on_learned(record, run, evaluator),
+        *_notes_on_choices(record, used, data),
+        *_notes_on_learned(record, used, run, evaluator),
         *sampler.report.messages,
     ]
     return _Measured(result, evaluator, notes)
@@ -753,24 +770,55 @@ def _note_on_splits(model: Model, data: _Data) -> Iterator[str]:
         )
 
 
-def chosen_words(model: Mapping[str, Any], dataset: str, split: str) -> str:
+def fitted_in_use(
+    model: Mapping[str, Any], run: Mapping[str, Any], scores: Iterable[str]
+) -> frozenset[str]:
+    """Return which of what was fitted on a model has a part in scores.
+
+    Args:
+        model: what a manifest records of it.
+        run: what the manifest, or a result, records of its run.
+        scores: that are evaluated, or that a threshold is on.
+    """
+    calibration = model.get("calibration") or {}
+    return fitted_behind(
+        scores,
+        (run.get("anomaly") or {}).get("parts"),
+        calibrates=calibration.get("applies", "logits"),
+    )
+
+
+def _records_of_choices(
+    model: Mapping[str, Any], used: Collection[str]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of what was chosen or fitted on which frames, without what has no part in
+    the scores; ``used`` is of :func:`fitted_in_use`.
+    """
+    records = model.get("chosen_on")
+    if records is None:  # maps of earlier versions
+        fitted_on = (model.get("calibration") or {}).get("fitted_on", {})
+        records = [{"what": "calibration", **fitted_on}]
+    for record in records:
+        unused = record["what"] in FITTED_NAMES and record["what"] not in used
+        if not unused:
+            yield record
+
+
+def chosen_words(model: Mapping[str, Any], used: Collection[str], dataset: str, split: str) -> str:
     """Return what a model owes to a split of a data set, in the beginning of a sentence; empty
     where no record says so.
 
     Args:
         model: what a manifest records of it.
+        used: see :func:`fitted_in_use`.
         dataset: the data set of the frames.
         split: their split; ``selection`` are frames of train that stand in for val.
     """
     # Earlier versions recorded the substitute as val.
     splits = (SELECTION, "val") if split == SELECTION else (split,)
     named = ""
-    records = model.get("chosen_on")
-    if records is None:  # maps of earlier versions
-        fitted_on = (model.get("calibration") or {}).get("fitted_on", {})
-        records = [{"what": "calibration", **fitted_on}]
     chosen = []
-    for record in records:
+    for record in _records_of_choices(model, used):
         if record.get("dataset") != dataset or record.get("split") not in splits:
             continue
         named = SELECTION if SELECTION in (named, record["split"]) else record["split"]
@@ -789,21 +837,33 @@ def chosen_words(model: Mapping[str, Any], dataset: str, split: str) -> str:
     )
 
 
-def images_words(model: Mapping[str, Any]) -> str:
-    """Return what a model owes to images without a data set, of which no record says which frames
-    they were, in the beginning of a sentence; empty where it owes them nothing.
+def unrecorded_words(model: Mapping[str, Any], used: Collection[str], *, of_split: bool) -> str:
+    """Return what was fitted on frames of which no record says whether they are those that are
+    measured, in the beginning of a sentence; empty where nothing was.
+
+    Those are frames of images without a data set, and of the split of a data set where the measured
+    frames are of no known split.
 
     Args:
         model: what a manifest records of it.
+        used: see :func:`fitted_in_use`.
+        of_split: whether the measured frames are those of a split of a data set.
     """
     fitted: dict[str, list[str]] = {}
-    for record in model.get("chosen_on") or []:
+    for record in _records_of_choices(model, used):
+        name = record["what"]
         if "images" in record:
-            name = record["what"]
-            fitted.setdefault(record["images"], []).append(CHOSEN_WORDS.get(name, name))
+            place = f"frames of {record['images']}"
+        else:
+            dataset = record.get("dataset") or ""
+            is_of_split = is_data_set(dataset) and bool(record.get("split"))
+            if of_split or name not in FITTED_NAMES or not is_of_split:
+                continue
+            place = f"the split {record['split']} of the data set {without_place(dataset)}"
+        fitted.setdefault(place, []).append(CHOSEN_WORDS.get(name, name))
     if not fitted:
         return ""
-    parts = [f"{' and '.join(names)} on frames of {images}" for images, names in fitted.items()]
+    parts = [f"{' and '.join(names)} on {place}" for place, names in fitted.items()]
     return (
         f"the model got {', '.join(parts)}; whether the frames here are among them is not recorded"
     )
@@ -819,22 +879,34 @@ def _note_on_copies(evaluator: Evaluator) -> Iterator[str]:
         )
 
 
-def _notes_on_choices(model: Mapping[str, Any], data: _Data) -> Iterator[str]:
+def _notes_on_choices(
+    model: Mapping[str, Any], used: Collection[str], data: _Data
+) -> Iterator[str]:
     """Yield a note if something was chosen or fitted on the frames that are evaluated.
 
     Args:
         model: what a manifest records of it.
+        used: see :func:`fitted_in_use`.
         data: that are evaluated.
     """
     options = data.options
-    of_images = images_words(model)
-    if of_images:
-        yield f"{of_images}; on other frames, numbers may be worse"
+    of_split = data.entry is not None and bool(options.root)
+    unrecorded = unrecorded_words(model, used, of_split=of_split)
+    if unrecorded:
+        yield f"{unrecorded}; on other frames, numbers may be worse"
     if data.entry is None or not options.root:
         return
-    words = chosen_words(model, str(options.dataset), _split_of(options, data.entry))
+    words = chosen_words(model, used, str(options.dataset), _split_of(options, data.entry))
     if words:
         yield f"{words}; on frames that nothing was chosen on, numbers may be worse"
+
+
+def _measured_scores(result: Result, evaluator: Evaluator) -> tuple[str, ...]:
+    """Return the scores that the numbers of a result are made of: the evaluated ones, and the one
+    of which the calibration is made where it has numbers.
+    """
+    of_calibration = result["calibration"].get("ece") is not None
+    return (*evaluator.score_names, *((CONFIDENCE,) if of_calibration else ()))
 
 
 def images_of_run(manifest: Mapping[str, Any]) -> str:
@@ -843,18 +915,23 @@ def images_of_run(manifest: Mapping[str, Any]) -> str:
 
 
 def _notes_on_learned(
-    model: Mapping[str, Any], run: dict[str, Any], evaluator: Evaluator, images: str = ""
+    model: Mapping[str, Any],
+    used: Collection[str],
+    run: dict[str, Any],
+    evaluator: Evaluator,
+    images: str = "",
 ) -> Iterator[str]:
     """Yield notes on frames on which verdicts changed the bank of features, and record how many
     there are; nothing where the bank has no part in the scores.
 
     Args:
         model: what a manifest records of it.
+        used: see :func:`fitted_in_use`.
         run: what the result records; gets ``learned_frames``.
         evaluator: of the frames.
         images: see :func:`learned_among`.
     """
-    if not run.get("features_sha256"):
+    if "features" not in used or not run.get("features_sha256"):
         return
     rounds = model.get("verdicts") or []
     among = learned_among(rounds, evaluator.images, images)
@@ -920,7 +997,7 @@ def label_sources(options: TruthOptions) -> LabelSources:
     if named.root and truth.entry:
         split = _split_of(named, truth.entry)
         labels = replace(labels, dataset=str(named.dataset), split=split)
-    return replace(labels, notes=tuple(notes))
+    return replace(labels, notes=tuple(notes), place=_folders_of_labels(named))
 
 
 def _has_labels_to_show(options: TruthOptions, entry: DatasetEntry) -> bool:

@@ -59,10 +59,11 @@ from segunc.options import ThresholdOptions, recorded_command, takes
 from segunc.scores import first_shown
 from segunc.verbs.evaluate import (
     chosen_words,
+    fitted_in_use,
     images_of_run,
-    images_words,
     label_sources,
     matching,
+    unrecorded_words,
 )
 
 DEFAULT_CONFIDENCE = 0.9
@@ -310,7 +311,7 @@ def _open_calibration(options: ThresholdOptions) -> _Calibration:
         note_on_unit=note,
         preparation=preparation,
         notes=(*sources.notes, *_note_on_missing_maps(sources, names, options)),
-        chosen=_chosen_words(reader, sources, names),
+        chosen=_chosen_words(reader, score, sources, names),
     )
 
 
@@ -353,17 +354,24 @@ def _note_on_missing_maps(
     ]
 
 
-def _chosen_words(reader: MapsReader, sources: LabelSources, names: Sequence[str]) -> str:
-    """Return what the model of maps owes to the split that calibrates, to images that may be the
-    same frames, and to verdicts on the frames (``names``), and whether alarms chose the frames;
-    empty where no record says so.
+def _chosen_words(
+    reader: MapsReader, score: str, sources: LabelSources, names: Sequence[str]
+) -> str:
+    """Return what a score of maps owes to the split that calibrates, to frames that may be the
+    same, and to verdicts on the frames (``names``), and whether alarms chose the frames; empty
+    where no record says so.
     """
     manifest = reader.manifest or {}
     model = manifest.get("model") or {}
-    sentences = [chosen_words(model, sources.dataset, sources.split), images_words(model)]
+    run = manifest.get("run", {})
+    used = fitted_in_use(model, run, [score])
+    sentences = [
+        chosen_words(model, used, sources.dataset, sources.split),
+        unrecorded_words(model, used, of_split=bool(sources.dataset)),
+    ]
     if chosen_by_alarms(manifest):
         sentences.append("these frames were kept because they had an alarm")
-    if manifest.get("run", {}).get("features_sha256"):
+    if "features" in used and run.get("features_sha256"):
         rounds = model.get("verdicts") or []
         stamps = {name: reader.records.get(name, {}).get("stamp") for name in names}
         among = learned_among(rounds, stamps, images_of_run(manifest))

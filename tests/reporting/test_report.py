@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +41,7 @@ from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import SMALLEST_OBJECT
+from segunc.options import ReportOptions
 from segunc.reporting.facts import _gaps
 from segunc.reporting.failures import (
     Failure,
@@ -55,6 +57,7 @@ from segunc.reporting.failures import (
 from segunc.reporting.inputs import Domain, _name_among
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
+from segunc.verbs.evaluate import label_sources
 from tests.conftest import Job
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
 from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
@@ -899,8 +902,42 @@ def test_no_failure_found_is_another_fact_than_not_measured(facts: dict[str, Any
 
 def test_failures_stand_with_the_number_of_frames_that_they_are_of(facts: dict[str, Any]) -> None:
     picture = {"title": "Missed.", "line": "a: an object", "jpeg": "", "frame": "a"}
-    page = render({**facts, "failures": [picture], "failures_searched": 14}, "0")
+    shown = {**facts, "failures": [picture], "failures_searched": 14, "failures_labels": ""}
+    page = render(shown, "0")
     assert "The worst of each kind in 14 labelled frames, of frames that lie apart" in page
+
+
+def test_failures_name_the_folder_of_their_labels(
+    facts: dict[str, Any], inputs: Any, sources: LabelSources
+) -> None:
+    found = failures(inputs, replace(sources, place="streets/masks"))
+    shown = {**facts, "failures_searched": 14, "failures_labels": found.labels}
+    words = "in 14 labelled frames (labels in the folder streets/masks)"
+    picture = {"title": "Missed.", "line": "a: an object", "jpeg": "", "frame": "a"}
+    assert words in render({**shown, "failures": [picture]}, "0")
+    assert words in render({**shown, "failures": []}, "0")
+
+
+def test_labels_of_a_data_set_are_named_by_it_and_those_of_no_known_place_are_not() -> None:
+    assert LabelSources(dataset="camvid", split="val", place="data").words == "camvid val"
+    assert LabelSources().words == ""
+
+
+def test_labels_that_options_name_are_named_by_their_folder(scene: Scene) -> None:
+    options = ReportOptions(model="m", out="r", anomaly_labels=scene.anomaly)
+    assert label_sources(options).words == f"labels in the folder {scene.anomaly.name}"
+
+
+def test_conditions_of_thresholds_stand_once_with_their_files(facts: dict[str, Any]) -> None:
+    (made, *_) = facts["thresholds"]
+    second = {**made, "file": "second.json"}
+    third = {**made, "file": "third.json", "condition": "It holds elsewhere."}
+    page = render({**facts, "thresholds": [made, third, second]}, "0")
+    caveats = page.partition("Caveats and recommendations</h")[2]
+    condition = f"Operating point, {made['file']} and second.json: {html.escape(made['condition'])}"
+    assert caveats.count(condition) == 1
+    assert caveats.count(html.escape(made["condition"])) == 1
+    assert "Operating point, third.json: It holds elsewhere." in caveats
 
 
 def test_failures_have_a_legend_of_their_frames_and_colours(

@@ -161,24 +161,48 @@ def test_missed_objects_are_a_share_with_its_upper_bound() -> None:
     assert round(53 / 64, 2) == 0.83
     words = "95 %, if objects are independent of each other"
     assert share(53, 64) == f"83 % of all objects, upper bound {100 * bound:.0f} % ({words})"
-    assert f"it misses 53 of all 64 objects: {share(53, 64)}." in line("Unknown objects")["text"]
+    text = line("Unknown objects")["text"]
+    assert f"the score entropy misses 53 of all 64 objects: {share(53, 64)}." in text
+
+
+def of_two_scores(**changes: Any) -> dict[str, Any]:
+    seen = result(score="anomaly", **changes)
+    seen["content"]["scores"]["anomaly"] = {"pooled": {"aupr": 0.692, "fpr95": 0.1}}
+    return seen
 
 
 def test_the_headline_is_of_the_best_score_and_names_that_of_the_threshold() -> None:
-    seen = result(score="anomaly", missed_score="entropy")
-    seen["content"]["scores"]["anomaly"] = {"pooled": {"aupr": 0.692, "fpr95": 0.1}}
+    seen = of_two_scores(missed_score="entropy")
     text = line("Unknown objects", results=[seen], thresholds=[threshold(0.05)])["text"]
     assert text.startswith("The score anomaly finds anomaly pixels with an AUPR of .692 on ")
     assert (
-        "The numbers with a threshold are of entropy, the score of t.json, which has an AUPR of "
-        ".400. At the threshold entropy misses 53 of all 64 objects:"
+        "The threshold t.json is on the score entropy, which has an AUPR of .400. At the threshold "
+        "the score entropy misses 53 of all 64 objects:"
     ) in text
+
+
+def test_misses_of_the_headline_are_not_those_of_the_score_of_a_threshold() -> None:
+    seen = of_two_scores(found="With 5 % of the normal pixels flagged", missed_score="anomaly")
+    text = line("Unknown objects", results=[seen], thresholds=[threshold(0.05)])["text"]
+    assert (
+        "The threshold t.json is on the score entropy, which has an AUPR of .400. With 5 % of the "
+        "normal pixels flagged the score anomaly misses 53 of all 64 objects:"
+    ) in text
+
+
+def test_each_threshold_is_named_with_its_score() -> None:
+    of_anomaly = threshold(0.05) | {"score": "anomaly", "file": "t_fa.json"}
+    of_knn = threshold(0.05) | {"score": "knn", "file": "t_knn.json"}
+    thresholds = [of_anomaly, threshold(0.05), of_knn]
+    text = line("Unknown objects", results=[of_two_scores()], thresholds=thresholds)["text"]
+    assert "The threshold t_fa.json is on the score anomaly. The threshold t.json is on" in text
+    assert "t_knn.json is on the score feature distance, which was not evaluated there." in text
 
 
 def test_a_headline_of_the_score_of_the_threshold_names_no_other() -> None:
     text = line("Unknown objects", thresholds=[threshold(0.05)])["text"]
-    assert "numbers with a threshold" not in text
-    assert "At the threshold it misses 53 of all 64 objects:" in text
+    assert "The threshold t.json" not in text
+    assert "At the threshold the score entropy misses 53 of all 64 objects:" in text
 
 
 def test_test_frames_stand_for_the_model_before_those_of_a_validation() -> None:

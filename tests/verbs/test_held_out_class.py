@@ -217,7 +217,7 @@ def test_what_is_fitted_on_the_substitute_is_recorded_so(held: Held) -> None:
 def test_records_of_earlier_versions_keep_their_words() -> None:
     model = {"chosen_on": [{"what": "epoch", "dataset": "camvid", "split": "val"}]}
     before = "these frames are of the split val of the data set camvid, on which the model got"
-    assert chosen_words(model, "camvid", "selection") == f"{before} its best epoch"
+    assert chosen_words(model, set(), "camvid", "selection") == f"{before} its best epoch"
     assert epoch_words("val", {}) == "its epoch was chosen on the split val"
 
 

@@ -34,6 +34,7 @@ from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import LabelSources, open_maps
 from segunc.maps.manifest import FORMAT as MAPS_FORMAT
+from segunc.maps.manifest import seal
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions, TrainOptions
@@ -47,7 +48,7 @@ from segunc.training.config import (
     record_data,
 )
 from segunc.verbs import threshold as threshold_module
-from segunc.verbs.evaluate import chosen_words, images_words, label_sources
+from segunc.verbs.evaluate import chosen_words, fitted_in_use, label_sources, unrecorded_words
 from segunc.verbs.init import InitResult
 from segunc.verbs.init_update import step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
@@ -952,20 +953,78 @@ def test_an_evaluation_names_what_was_chosen_on_its_frames(
 
 def test_a_temperature_of_the_same_split_is_named() -> None:
     model = {"chosen_on": [{"what": "calibration", "dataset": "camvid", "split": "val"}]}
-    assert chosen_words(model, "camvid", "val").endswith("on which the model got its temperature")
-    assert not chosen_words(model, "camvid", "test")
-    assert not chosen_words(model, "cityscapes", "val")
+    used = {"calibration"}
+    words = chosen_words(model, used, "camvid", "val")
+    assert words.endswith("on which the model got its temperature")
+    assert not chosen_words(model, used, "camvid", "test")
+    assert not chosen_words(model, used, "cityscapes", "val")
+
+
+def test_a_note_names_only_what_has_a_part_in_the_scores() -> None:
+    camvid = {"dataset": "camvid", "split": "val"}
+    names = ("epoch", "calibration", "anomaly")
+    model = {"chosen_on": [{"what": name, **camvid} for name in names]}
+    assert chosen_words(model, {"anomaly"}, "camvid", "val").endswith(
+        "the model got its best epoch and its anomaly score"
+    )
+    assert chosen_words(model, set(), "camvid", "val").endswith("the model got its best epoch")
+
+
+IMAGES = {"dataset": "cv/val", "split": "val", "images": "cv/val"}
 
 
 def test_images_that_something_was_fitted_on_are_named() -> None:
-    images = {"dataset": "cv/val", "split": "val", "images": "cv/val"}
-    model = {"chosen_on": [{"what": "features", **images}, {"what": "anomaly", **images}]}
-    assert images_words(model) == (
+    model = {"chosen_on": [{"what": "features", **IMAGES}, {"what": "anomaly", **IMAGES}]}
+    used = {"features", "anomaly"}
+    expected = (
         "the model got its features and its anomaly score on frames of cv/val; whether the frames "
         "here are among them is not recorded"
     )
-    assert not images_words({"chosen_on": [{"what": "anomaly", "dataset": "x", "split": "val"}]})
-    assert not images_words({})
+    assert unrecorded_words(model, used, of_split=True) == expected
+    assert unrecorded_words(model, used, of_split=False) == expected
+    assert not unrecorded_words(model, {"calibration"}, of_split=False)
+    assert not unrecorded_words({}, used, of_split=False)
+
+
+def test_frames_of_a_folder_may_be_those_of_the_temperature() -> None:
+    camvid = {"dataset": "camvid", "split": "val"}
+    chosen_on = [{"what": "weights", **camvid}, {"what": "calibration", **camvid}]
+    model = {"chosen_on": chosen_on}
+    assert unrecorded_words(model, {"calibration"}, of_split=False) == (
+        "the model got its temperature on the split val of the data set camvid; whether the frames "
+        "here are among them is not recorded"
+    )
+    assert not unrecorded_words(model, {"calibration"}, of_split=True)
+    assert not unrecorded_words(model, set(), of_split=False)
+    packaged = {"what": "features", "dataset": "five frames", "split": "val"}
+    assert not unrecorded_words({"chosen_on": [packaged]}, {"features"}, of_split=False)
+
+
+@pytest.mark.parametrize(
+    ("scores", "applies", "used"),
+    [
+        (["entropy"], "mean", {"calibration"}),
+        (["msp"], "mean", {"calibration"}),
+        (["deterministic-entropy"], "mean", set()),
+        (["deterministic-entropy"], "logits", {"calibration"}),
+        (["mean-max-logit", "epistemic"], "mean", set()),
+        (["knn"], "logits", {"features"}),
+        (["anomaly"], "logits", {"features", "anomaly", "calibration"}),
+        (["anomaly"], "mean", {"features", "anomaly"}),
+        (["set-size"], "mean", {"class_sets", "calibration"}),
+        (["of another tool"], "mean", {"features", "anomaly", "class_sets", "calibration"}),
+    ],
+)
+def test_scores_use_what_was_fitted_for_them(
+    scores: list[str], applies: str, used: set[str]
+) -> None:
+    model = {"calibration": {"applies": applies}}
+    run = {"anomaly": {"parts": ["deterministic-entropy", "knn"]}}
+    assert fitted_in_use(model, run, scores) == used
+
+
+def test_a_sum_of_unknown_parts_may_use_all_that_has_a_part_in_scores() -> None:
+    assert fitted_in_use({}, {}, ["anomaly"]) == {"features", "anomaly", "calibration"}
 
 
 @pytest.mark.parametrize(
@@ -992,6 +1051,58 @@ def maps(made: Made) -> Path:
     words = ("--device cpu --draws 2 --model", made.abnn, "--input", made.data / "images" / "val")
     succeed("predict", FAST, *words, "--out", out)
     return out
+
+
+TEMPERATURE = "its temperature on the split val of the data set camvid; whether the frames here"
+
+
+@pytest.fixture(scope="module")
+def fitted_maps(maps: Path) -> Path:
+    """Maps whose model records a temperature of val and an anomaly score of a folder."""
+    out = maps.with_name("fitted-maps")
+    shutil.copytree(maps, out)
+    path = out / MANIFEST_NAME
+    manifest = json.loads(path.read_text())
+    camvid = {"dataset": "camvid", "split": "val"}
+    chosen_on = [{"what": "calibration", **camvid}, {"what": "anomaly", **IMAGES}]
+    manifest["model"]["chosen_on"] = chosen_on
+    path.write_text(json.dumps(seal(manifest)))
+    return out
+
+
+@pytest.mark.parametrize(("score", "noted"), [("entropy", True), ("logit-variance", False)])
+def test_an_evaluation_notes_only_what_was_fitted_for_its_scores(
+    fitted_maps: Path, tmp_path: Path, score: str, noted: bool
+) -> None:
+    for name in open_maps(fitted_maps).frames:
+        mask = np.zeros((48, 48), np.uint8)
+        mask[:8] = 1
+        as_ids(tmp_path / f"{name}.png", mask)
+    words = ("--maps", fitted_maps, "--anomaly-labels", tmp_path, "--scores", score)
+    done = succeed("evaluate --replicates 0", *words)
+    assert (TEMPERATURE in done.stdout) == noted
+    assert "its anomaly score" not in done.stdout
+
+
+def test_an_evaluation_of_calibrated_probabilities_notes_the_temperature(
+    made: Made, fitted_maps: Path
+) -> None:
+    labels = ("--labels", made.data / "masks" / "val", "--config", made.config)
+    words = ("--maps", fitted_maps, "--scores", "logit-variance")
+    assert TEMPERATURE in succeed("evaluate --replicates 0", *words, *labels).stdout
+
+
+@pytest.mark.parametrize(("score", "noted"), [("entropy", True), ("logit-variance", False)])
+def test_a_threshold_records_only_what_was_fitted_for_its_score(
+    made: Made, fitted_maps: Path, tmp_path: Path, score: str, noted: bool
+) -> None:
+    out = tmp_path / "threshold.json"
+    labels = ("--labels", made.data / "masks" / "val", "--config", made.config)
+    words = ("--maps", fitted_maps, "--score", score, "--out", out)
+    succeed("threshold --control errors-kept --level 0.9", *words, *labels)
+    chosen = json.loads(out.read_text())["chosen"]
+    assert (TEMPERATURE in chosen) == noted
+    assert "its anomaly score" not in chosen
 
 
 def test_a_threshold_takes_the_labels_of_a_configuration(
