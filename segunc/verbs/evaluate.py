@@ -39,8 +39,8 @@ from segunc.evaluation.resampling import (
     Resampling,
     encoded_replicates,
     is_sidecar,
-    resampled_units,
     record_replicates,
+    resampled_units,
     sidecar_path,
 )
 from segunc.evaluation.tables import exceeded, promised, small_objects_of, unproven
