@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from segunc.core.errors import InputError
 from segunc.core.terminal import counted, visible
 from segunc.data.datasets import data_words
-from segunc.decisions.guarantee import RISKS
+from segunc.decisions.guarantee import RISKS, fitted_of
 from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS, Hits
 from segunc.evaluation.over_time import OBJECT_METRICS
 from segunc.evaluation.parts import ByObject, Components, Metric, example_parts
@@ -50,6 +50,13 @@ SETTINGS = {
     "mask": "Mask",
 }
 """How frames were seen and drawn, and the words for it."""
+FITTED_WORDS = {
+    "calibration": "calibration of the probabilities",
+    "features_sha256": "bank of features",
+    "anomaly": "sum of scores (anomaly)",
+    "class_sets": "calibration of class sets",
+}
+"""What was fitted on a model and changes its maps, and the words for it."""
 _NOT_RECORDED = "not recorded"
 _HASH_LENGTH = 12  # characters of a SHA-256 that a heading shows
 _MINUS = "−"
@@ -310,19 +317,40 @@ def settings_words(run: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def fitted_words(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return what was fitted on the model of a run in words, by the keys of :data:`FITTED_WORDS`.
+
+    What no score of the run used is not recorded, and has no words.
+    """
+    words = {}
+    if run.get("calibrator_sha256"):
+        sha256 = run["calibrator_sha256"][:_HASH_LENGTH]
+        words["calibration"] = f"{sha256}, of the mean over the draws"
+    elif run.get("temperature") is not None:
+        temperature = float(run["temperature"])
+        words["calibration"] = "none"
+        if temperature != 1:
+            words["calibration"] = f"temperature {temperature:.6g} of the logits"
+    for key, sha256 in fitted_of(run).items():
+        words[key] = sha256[:_HASH_LENGTH]
+    return words
+
+
 def differing_settings(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return a sentence on each setting in which runs differ.
 
     Args:
-        rows: of each run its ``name`` and its :func:`settings_words`. A precision that is not
-            recorded is no other one: thresholds have none.
+        rows: of each run its ``name``, its :func:`settings_words`, and its :func:`fitted_words`
+            where these may differ. A precision that is not recorded is no other one: thresholds
+            have none. Neither is what was fitted, where a run does not record it.
     """
     sentences = []
-    for key, word in SETTINGS.items():
+    fitted = {key: word.capitalize() for key, word in FITTED_WORDS.items()}
+    for key, word in {**SETTINGS, **fitted}.items():
         names: dict[str, list[str]] = {}
         for row in rows:
             is_unknown = key == "precision" and row[key] == _NOT_RECORDED
-            if not is_unknown:
+            if key in row and not is_unknown:
                 names.setdefault(row[key], []).append(row["name"])
         if len(names) > 1:
             parts = [f"{value} ({', '.join(of_value)})" for value, of_value in names.items()]
@@ -418,8 +446,11 @@ def _threshold_warnings(
 
 def _settings_of(results: Sequence[EvaluationResult]) -> list[str]:
     """Return a sentence on each setting in which results differ."""
-    runs = ((result.name, result.content.get("run", {})) for result in results)
-    return differing_settings([{"name": name, **settings_words(run)} for name, run in runs])
+    rows = []
+    for result in results:
+        run = result.content.get("run", {})
+        rows.append({"name": result.name, **settings_words(run), **fitted_words(run)})
+    return differing_settings(rows)
 
 
 def compare(
@@ -437,7 +468,8 @@ def compare(
     Args:
         results: of evaluations.
         scores: the columns (``RESULT:SCORE`` of several results); None for a column a result.
-        keys: patterns (as of a shell) of the rows to show; None for all except those of ``HIDDEN``.
+        keys: patterns (as of a shell) of the rows to show, by their labels or by the whole paths of
+            their numbers; None for all except those of ``HIDDEN``.
         baseline: the column that differences refer to, by its heading or its file; None for the
             first.
     """
@@ -525,10 +557,22 @@ def _labels(columns: Sequence[_Column], keys: Sequence[str] | None) -> list[str]
     labels = {label: path for column in columns for label, path in column.paths.items()}
     if keys is None:
         return [label for label, path in labels.items() if not set(HIDDEN).intersection(path)]
+    chosen: set[str] = set()
     for key in keys:
-        if not any(fnmatchcase(label, key) for label in labels):
+        matches = {label for label in labels if _matches(label, key, columns)}
+        if not matches:
             raise _no_number(key, list(labels), columns)
-    return [label for label in labels if any(fnmatchcase(label, key) for key in keys)]
+        chosen |= matches
+    return [label for label in labels if label in chosen]
+
+
+def _matches(label: str, key: str, columns: Sequence[_Column]) -> bool:
+    """Return whether a key matches the label of a row, or the whole path of one of its numbers."""
+    names = {label}
+    for column in columns:
+        if label in column.paths:
+            names.add(".".join(column.paths[label]))
+    return any(fnmatchcase(name, key) for name in names)
 
 
 def _no_number(key: str, labels: Sequence[str], columns: Sequence[_Column]) -> InputError:

@@ -61,6 +61,7 @@ OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
 ABOUT = ("counts", "run", "bootstrap")
 """Sections whose numbers are about the evaluation; every other section holds numbers of a table."""
+_REPLICATES_HASH = "replicates_sha256"
 NumberPath = tuple[str, ...]
 """Of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file."""
 TimeOf = Callable[[str], float | None]
@@ -513,7 +514,17 @@ def sidecar_path(result: Path) -> Path:
 
 
 def save_replicates(path: Path, replicates: Replicates) -> None:
-    """Write replicates as an ``.npz`` that loads without unpickling; the file appears whole.
+    """Write :func:`encoded_replicates` to a file, which appears whole."""
+    write_atomically(path, encoded_replicates(replicates))
+
+
+def record_replicates(result: dict[str, Any], encoded: bytes) -> None:
+    """Put the SHA-256 of :func:`encoded_replicates` into a result, which binds both files."""
+    result.setdefault("bootstrap", {})[_REPLICATES_HASH] = hashlib.sha256(encoded).hexdigest()
+
+
+def encoded_replicates(replicates: Replicates) -> bytes:
+    """Return replicates as an ``.npz`` that loads without unpickling.
 
     It holds ``paths`` ``[P]``, ``values`` float32 ``[P, R]``, ``seed``, and ``clusters``, the
     resampled units; of F frames with a known image also ``frames`` and ``images`` ``[F]``, their
@@ -531,7 +542,7 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
         frames=np.array([*replicates.images], np.str_),
         images=np.array([*replicates.images.values()], np.str_),
     )
-    write_atomically(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def is_sidecar(path: Path) -> bool:
@@ -543,13 +554,92 @@ def is_sidecar(path: Path) -> bool:
 
 
 def load_replicates(path: Path) -> Replicates:
-    """Read what :func:`save_replicates` wrote.
+    """Read what :func:`save_replicates` wrote, of whichever result it is.
+
+    Raises:
+        InputError: the file cannot be read, or holds something else.
+    """
+    return _loaded(path)[0]
+
+
+def replicates_beside(result: Path, content: Mapping[str, Any]) -> Replicates | None:
+    """Return the replicates of a result; None where no file of them lies beside it.
+
+    A result records the SHA-256 of the file. A result of an earlier version records none: there the
+    number of replicates, the number of units and the intervals have to agree.
+
+    Args:
+        result: the file of the result.
+        content: of this file.
+
+    Raises:
+        InputError: the file cannot be read, or holds the replicates of another result.
+    """
+    path = sidecar_path(result)
+    if not path.is_file():
+        return None
+    replicates, sha256 = _loaded(path)
+    recorded = content.get("bootstrap", {}).get(_REPLICATES_HASH)
+    why = ""
+    if recorded is None:
+        why = _why_of_another_result(replicates, content)
+    elif recorded != sha256:
+        why = f"{result.name} records another SHA-256 of it"
+    if why:
+        raise InputError(
+            f"{path} does not hold the replicates of {result.name}: {why}",
+            hint="restore the file that evaluate wrote, evaluate again, or remove it to go on "
+            "without tests",
+        )
+    return replicates
+
+
+def _why_of_another_result(replicates: Replicates, content: Mapping[str, Any]) -> str:
+    """Return why replicates cannot be those of a result that records no hash of them; empty if they
+    can.
+    """
+    bootstrap = content.get("bootstrap", {})
+    number = replicates.values.shape[1]
+    expected = bootstrap.get("replicates", number)
+    if number != expected:
+        return f"it holds {number} replicates of each number, and not {expected}"
+    units = bootstrap.get("units", len(replicates.units))
+    if len(replicates.units) != units:
+        return f"it is of {len(replicates.units)} resampled units, and not of {units}"
+    intervals = content.get("intervals", {})
+    for path, values in zip(replicates.paths, replicates.values, strict=True):
+        if path in intervals and not _may_have_interval(values, *intervals[path]):
+            return f"its replicates of {path} have another interval"
+    return ""
+
+
+def _may_have_interval(values: Floats, low: float, high: float) -> bool:
+    """Return whether ``low`` and ``high`` may be ends of the interval of replicates ``[R]``.
+
+    They lie among the replicates, and at most 2.5 % of these lie beyond either end. How far out
+    they lie differs between versions, so the interval is not made again.
+    """
+    row = values[np.isfinite(values)]
+    if not len(row):
+        return False
+    # The file holds float32, the result float64.
+    slack = 1e-6 * max(abs(low), abs(high), float(np.abs(row).max()))
+    most = (1 - LEVEL) / 2 * len(row) + 1
+    below = np.count_nonzero(row < low - slack)
+    above = np.count_nonzero(row > high + slack)
+    is_among = row.min() <= low + slack and high - slack <= row.max()
+    return bool(is_among and max(below, above) <= most)
+
+
+def _loaded(path: Path) -> tuple[Replicates, str]:
+    """Return the replicates in a file, and the SHA-256 of the file.
 
     Raises:
         InputError: the file cannot be read, or holds something else.
     """
     try:
-        arrays = read_arrays(read_bytes(path))
+        encoded = read_bytes(path)
+        arrays = read_arrays(encoded)
         paths = arrays["paths"]
         values = arrays["values"]
         seed = arrays["seed"]
@@ -560,13 +650,14 @@ def load_replicates(path: Path) -> Replicates:
         is_table = values.shape == (len(paths), values.shape[-1])
         if not is_table or clusters.ndim != 1 or seed.size != 1:
             raise ValueError("its arrays are of other shapes")
-        return Replicates(
+        replicates = Replicates(
             paths=tuple(paths.tolist()),
             values=values.astype(np.float64),
             seed=int(seed),
             units=tuple(clusters.tolist()),
             images=_images_of(arrays),
         )
+        return replicates, hashlib.sha256(encoded).hexdigest()
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         fault = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise InputError(
@@ -635,6 +726,9 @@ class EvaluationResult:
 
 class _Bootstrap(BaseModel):
     no_interval: dict[str, str] = {}
+    replicates: int | None = None
+    units: int | None = None
+    replicates_sha256: str | None = None
 
 
 class _ResultFile(BaseModel):
@@ -660,7 +754,8 @@ def load_results(
             share one.
 
     Raises:
-        InputError: a file cannot be read or is not a result, or names lack or repeat.
+        InputError: a file cannot be read or is not a result, a sidecar is of another result, or
+            names lack or repeat.
     """
     names = names or _names_of(paths)
     if len(names) != len(paths):
@@ -702,8 +797,7 @@ def _load(path: Path, name: str) -> EvaluationResult:
             hint=_hint_on_verdicts(path) if content.get("format") == VERDICTS_FORMAT else "",
         ) from error
     note_without_seal(path, "segunc evaluate")
-    sidecar = sidecar_path(path)
-    replicates = load_replicates(sidecar) if sidecar.is_file() else None
+    replicates = replicates_beside(path, content)
     numbers: dict[NumberPath, float | None] = {}
     for section, below in content.items():
         if section not in ABOUT:

@@ -22,6 +22,7 @@ from segunc.decisions.guarantee import (
     model_of,
     read_threshold,
 )
+from segunc.evaluation.comparison import FITTED_WORDS
 from segunc.evaluation.resampling import EvaluationResult, load_results
 from segunc.maps.labelled import open_maps
 from segunc.maps.reader import MapsReader
@@ -44,13 +45,6 @@ _LATENCY = (
     "base_sha256",
     "posterior_sha256",
 )
-
-_FITTED_WORDS = {
-    "features_sha256": "bank of features",
-    "anomaly": "sum of scores (anomaly)",
-    "class_sets": "calibration of class sets",
-}
-"""What was fitted on a model, by its key in the record of a run."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +207,7 @@ class Inputs:
             self._check_calibration(record, source)
             for key, theirs in fitted_of(record).items():
                 if fitted.get(key) != theirs:
-                    words = _FITTED_WORDS[key]
+                    words = FITTED_WORDS[key]
                     raise InputError(
                         f"{source} was made with another {words} than {self.shown} has now",
                         hint="predict, find the threshold and evaluate again with this model",
@@ -231,7 +225,7 @@ class Inputs:
         for key in keys:
             if recorded[key] != self.model.hashes[key]:
                 raise InputError(
-                    f"{source} was made with another calibration of the probabilities than "
+                    f"{source} was made with another {FITTED_WORDS['calibration']} than "
                     f"{self.shown} has now",
                     hint="predict, find the threshold and evaluate again with this model",
                 )

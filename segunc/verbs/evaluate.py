@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from segunc.core.errors import InputError
-from segunc.core.files import file_sha256, write_result
+from segunc.core.files import file_sha256, write_atomically, write_result
 from segunc.core.places import without_place
 from segunc.core.removal import check_result, remove_result
 from segunc.core.results import VerbResult
@@ -42,9 +42,10 @@ from segunc.evaluation.parts import CONFIDENCE
 from segunc.evaluation.resampling import (
     Replicates,
     Resampling,
+    encoded_replicates,
     is_sidecar,
+    record_replicates,
     resampled_units,
-    save_replicates,
     sidecar_path,
 )
 from segunc.evaluation.tables import exceeded, promised, small_objects_of, unproven
@@ -328,12 +329,16 @@ def _thresholds_record(flag: Mapping[str, Threshold]) -> dict[str, dict[str, str
 
 
 def _write(out: Path, result: Result, replicates: Replicates) -> None:
-    """Write a result, and its replicates beside it."""
+    """Write a result, and its replicates beside it; the result gets the hash of their file."""
+    encoded = None
+    if replicates.paths:
+        encoded = encoded_replicates(replicates)
+        record_replicates(result, encoded)
     # Those of an earlier result would pass for this one's, also after a kill in between.
     remove_result(sidecar_path(out), is_sidecar, SIDECAR)
     write_result(out, result)
-    if replicates.paths:
-        save_replicates(sidecar_path(out), replicates)
+    if encoded is not None:
+        write_atomically(sidecar_path(out), encoded)
 
 
 def _figures(options: EvaluateOptions, measured: _Measured) -> tuple[Path, ...]:

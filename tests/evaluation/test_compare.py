@@ -2,9 +2,12 @@
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, NoteWarning
@@ -19,7 +22,14 @@ from segunc.evaluation.comparison import (
     format_number,
     markdown_table,
 )
-from segunc.evaluation.resampling import Cell, load_results
+from segunc.evaluation.resampling import (
+    Cell,
+    load_replicates,
+    load_results,
+    record_replicates,
+    save_replicates,
+    sidecar_path,
+)
 from tests.evaluation.runs import COUNTS, write_replicates, write_result
 
 AUROC = "scores.entropy.pooled.auroc"
@@ -59,11 +69,12 @@ def pair(tmp_path: Path, **changes: object) -> list[Path]:
 
 
 def test_paired_replicates_tell_what_intervals_cannot(tmp_path: Path) -> None:
-    overlapping = {AUROC: (0.84, 0.96)}
-    for path in pair(tmp_path):
-        content = json.loads(path.read_text())
-        path.write_text(json.dumps(content | {"intervals": overlapping}))
-    comparison = compare(load_results(sorted(tmp_path.glob("*.json"))))
+    paths = pair(tmp_path)
+    for path in paths:
+        with_interval(path)
+    results = load_results(paths)
+    assert results[0].cell((*AUROC.split("."),)).interval[0] < 0.9  # the intervals overlap
+    comparison = compare(results)
     assert comparison.columns == ("first", "other")
     assert comparison.warnings == ()
     difference = rows(comparison)[AUROC].differences[1]
@@ -79,6 +90,78 @@ def test_a_column_is_best_where_it_is_better_by_more_than_chance(tmp_path: Path)
     assert row_of[FPR].best == 0
     assert row_of[FPR].higher_is_better is False
     assert row_of[AUPR].best is None
+
+
+def with_interval(path: Path) -> None:
+    """Give a result the interval of its replicates of AUROC, as earlier versions wrote it."""
+    values = load_replicates(sidecar_path(path)).values[0]
+    bounds = np.percentile(values, [2.5, 97.5]).tolist()
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"intervals": {AUROC: bounds}}))
+
+
+def as_bound(path: Path) -> None:
+    """Give a result the hash of its replicates, as evaluate does."""
+    content = json.loads(path.read_text())
+    record_replicates(content, sidecar_path(path).read_bytes())
+    path.write_text(json.dumps(content))
+
+
+def test_replicates_of_another_result_are_refused(tmp_path: Path) -> None:
+    paths = pair(tmp_path)
+    for path in paths:
+        as_bound(path)
+    assert compare(load_results(paths)).rows
+    # Only the hash tells them apart: there are no intervals, and the units are the same.
+    shutil.copy(sidecar_path(paths[0]), sidecar_path(paths[1]))
+    with pytest.raises(InputError) as refused:
+        load_results(paths)
+    assert "other.replicates.npz does not hold the replicates of other.json" in str(refused.value)
+    assert "other.json records another SHA-256 of it" in str(refused.value)
+
+
+def test_replicates_of_another_result_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
+    """Such a result records no hash; its intervals tell."""
+    paths = pair(tmp_path)
+    write_replicates(paths[1], {AUROC: 0.7})
+    for path in paths:
+        with_interval(path)
+    assert compare(load_results(paths)).rows
+    shutil.copy(sidecar_path(paths[0]), sidecar_path(paths[1]))
+    why = rf"other\.json: its replicates of {AUROC} have another interval"
+    with pytest.raises(InputError, match=why):
+        load_results(paths)
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+def test_an_interval_tells_narrow_and_wide_replicates(tmp_path: Path, scale: float) -> None:
+    path = pair(tmp_path)[0]
+    with_interval(path)
+    replicates = load_replicates(sidecar_path(path))
+    mean = replicates.values.mean(axis=1, keepdims=True)
+    scaled = replace(replicates, values=mean + scale * (replicates.values - mean))
+    save_replicates(sidecar_path(path), scaled)
+    with pytest.raises(InputError, match="have another interval"):
+        load_results([path])
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "why"),
+    [
+        ({"units": 61}, "it is of 60 resampled units, and not of 61"),
+        ({"replicates": 0}, "it holds 400 replicates of each number, and not 0"),
+        ({"units": 60, "replicates": 400}, ""),
+    ],
+)
+def test_replicates_of_other_units_or_another_number_are_refused(
+    tmp_path: Path, bootstrap: dict[str, int], why: str
+) -> None:
+    paths = pair(tmp_path, bootstrap=bootstrap)
+    if not why:
+        assert load_results(paths)[1].replicates is not None
+        return
+    with pytest.raises(InputError, match=why):
+        load_results(paths)
 
 
 def test_without_sidecars_nothing_can_be_said(tmp_path: Path) -> None:
@@ -266,6 +349,15 @@ def test_keys_choose_rows(tmp_path: Path) -> None:
     assert [row.higher_is_better for row in chosen.rows] == [None, True, True]
     with pytest.raises(InputError, match="no number matches the key 'miou'"):
         compare(results, keys=["miou"])
+
+
+def test_keys_are_whole_paths_too_where_columns_are_scores(tmp_path: Path) -> None:
+    results = load_results(pair(tmp_path))
+    pooled = ["pooled.auroc", "pooled.aupr", "pooled.fpr95", "pooled.threshold"]
+    for key in ("*.pooled.*", "scores.entropy.*", "pooled.*"):
+        assert list(rows(compare(results, scores=["entropy"], keys=[key]))) == pooled
+    with pytest.raises(InputError, match=r"no number matches the key 'scores\.msp\.\*'"):
+        compare(results, scores=["entropy"], keys=["scores.msp.*"])
 
 
 def refusal(path: Path, key: str, **choice: object) -> str:
@@ -526,6 +618,52 @@ def test_settings_that_differ_are_said_above_the_table(tmp_path: Path) -> None:
     ) in text
     assert "Draws:" not in text
     assert text.index("Other settings.") < text.index("| number ")
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "said"),
+    [
+        (
+            {"temperature": 1.0},
+            {"temperature": 1.25},
+            "Calibration of the probabilities: none (first); "
+            "temperature 1.25 of the logits (other).",
+        ),
+        (
+            {"temperature": 1.0, "calibrator_sha256": "ab" * 32},
+            {"temperature": 1.0},
+            "Calibration of the probabilities: abababababab, of the mean over the draws (first); "
+            "none (other).",
+        ),
+        (
+            {"features_sha256": "ab" * 32},
+            {"features_sha256": "cd" * 32},
+            "Bank of features: abababababab (first); cdcdcdcdcdcd (other).",
+        ),
+        (
+            {"anomaly": {"weights": [1.0]}},
+            {"anomaly": {"weights": [2.0]}},
+            "Sum of scores (anomaly): 42290143b523 (first); 5fded90f553d (other).",
+        ),
+        (
+            {"class_sets": {"level": 0.1}},
+            {"class_sets": {"level": 0.2}},
+            "Calibration of class sets: 2de2e710e770 (first); 402a6c39f30c (other).",
+        ),
+        ({"features_sha256": "ab" * 32, "temperature": 1.0}, {}, ""),
+        ({"anomaly": {"weights": [1.0]}}, {"anomaly": {"weights": [1.0]}}, ""),
+    ],
+)
+def test_what_was_fitted_on_a_model_is_said_where_it_differs(
+    tmp_path: Path, first: dict[str, Any], other: dict[str, Any], said: str
+) -> None:
+    """What a result does not record had no part in its numbers."""
+    paths = []
+    for name, run in (("first", first), ("other", other)):
+        scores = {"entropy": {"auroc": 0.9}}
+        paths.append(write_result(tmp_path / f"{name}.json", scores, run=run))
+    settings = compare(load_results(paths)).settings
+    assert settings == ((said,) if said else ())
 
 
 def test_settings_that_are_equal_are_not_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 replaces them."""
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ from torch import nn
 
 import segunc
 from segunc.core.errors import InputError
-from segunc.evaluation.resampling import sidecar_path
+from segunc.core.files import file_sha256
+from segunc.evaluation.resampling import load_results, sidecar_path
 from segunc.frames.sources import plan_inputs
 from segunc.options import EvaluateOptions
 from segunc.training.base import WholeCheckpoints, run_loggers
 from segunc.training.lightning_runs import claim_checkpoints, no_half_folder
 from segunc.verbs.evaluate import evaluate
 from segunc.verbs.export import _Files
+from tests.evaluation.runs import make_run, write_run
 from tests.maps.fakes import folder_bytes
 from tests.support.fits import ensemble_of
 
@@ -217,6 +220,22 @@ def test_a_result_removes_nobodys_file_beside_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not what evaluate writes beside a result"):
         evaluate(EvaluateOptions(maps=tmp_path, out=tmp_path / "metrics.json"))
     assert mine.read_bytes() == b"mine"
+
+
+def test_a_result_is_bound_to_the_replicates_beside_it(tmp_path: Path) -> None:
+    write_run(tmp_path, make_run())
+    masks = tmp_path / "anomaly"
+    for name, score in (("a", "entropy"), ("b", "msp")):
+        out = tmp_path / f"{name}.json"
+        segunc.evaluate(
+            maps=tmp_path / "maps", anomaly_labels=masks, scores=[score], out=out, replicates=40
+        )
+        recorded = json.loads(out.read_text())["bootstrap"]["replicates_sha256"]
+        assert recorded == file_sha256(sidecar_path(out))
+        assert load_results([out])[0].replicates is not None
+    shutil.copy(sidecar_path(tmp_path / "a.json"), sidecar_path(tmp_path / "b.json"))
+    with pytest.raises(InputError, match=r"does not hold the replicates of b\.json"):
+        load_results([tmp_path / "b.json"])
 
 
 def test_logs_of_a_run_before_keep_their_numbers(tmp_path: Path) -> None:

@@ -9,8 +9,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from segunc.core.files import read_json, without_seal, write_json, write_result
-from segunc.evaluation.resampling import load_replicates, save_replicates, sidecar_path
+from segunc.core.files import read_json, without_seal, write_atomically, write_json, write_result
+from segunc.evaluation.resampling import (
+    encoded_replicates,
+    record_replicates,
+    replicates_beside,
+    sidecar_path,
+)
 from tools.study.cells import RECORD, Study
 from tools.study.endpoints import endpoint_paths
 from tools.study.plan import Table
@@ -33,8 +38,9 @@ def keep(study: Study, folder: Path) -> int:
         for name in study.plan.evaluations_of(cell.row, cell.protocol):
             if study.lacks(cell, name) is None:
                 place, result = f"{cell.protocol}/{name}", cell.result(name)
-                _copy(result, kept / result.name, asked)
-                if sidecar_path(result).exists():
+                whole = replicates_beside(result, read_json(result, "JSON of a study"))
+                encoded = None
+                if whole is not None:
                     paths = {
                         path
                         for table in study.plan.tables
@@ -51,26 +57,31 @@ def keep(study: Study, folder: Path) -> int:
                         for path in paths
                         if path.startswith("selective.")
                     }
-                    whole = load_replicates(sidecar_path(result))
                     rows = [row for row, path in enumerate(whole.paths) if path in paths]
                     few = replace(
                         whole,
                         paths=tuple(whole.paths[row] for row in rows),
                         values=whole.values[rows],
                     )
-                    save_replicates(sidecar_path(kept / result.name), few)
+                    encoded = encoded_replicates(few)
+                _copy(result, kept / result.name, asked, encoded)
+                if encoded is not None:
+                    write_atomically(sidecar_path(kept / result.name), encoded)
         count += 1
     return count
 
 
-def _copy(source: Path, target: Path, asked: str) -> None:
+def _copy(source: Path, target: Path, asked: str, replicates: bytes | None = None) -> None:
     """Copy a file of JSON with the names of folders in place of the folders.
 
-    A result holds the hash of its content, which is another one then.
+    A result holds the hash of its content, which is another one then, and that of the replicates
+    beside it, which are those of the copy.
     """
     content = read_json(source, "JSON of a study")
     plain = without_seal(content, source)
     copied = json.loads(without_folders(json.dumps(plain, ensure_ascii=False), asked))
+    if replicates is not None:
+        record_replicates(copied, replicates)
     if plain == content:
         write_json(target, copied)
     else:
