@@ -23,6 +23,8 @@ STATE_KEYS = ("status", "finished", "failed", "missing_shards")
 """How a run stands. In a folder of shards ``manifest.json`` holds none of them; they are joined
 from the shards' records.
 """
+JOINED_SHARDS = "joined_shards"
+"""Key of the number of shards that a run without ``--shard`` made one."""
 MAKERS = ("tool", "environment", "device", "command")
 """What made the maps; each shard records its own."""
 FORMAT = "segunc-maps"
