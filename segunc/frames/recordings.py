@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ RECORDING_SUFFIXES = (".mcap", ".bag")
 STORAGE_SUFFIXES = (".db3", ".mcap")
 """What a bag of ROS 2 holds beside its ``metadata.yaml``."""
 INSTALL = "pip install 'segunc[recordings]'"
+HINT_REPAIR = "copy it again, or repair it (mcap recover, rosbag reindex, ros2 bag reindex)"
+MCAP_MAGIC = b"\x89MCAP0\r\n"
+"""The first and the last bytes of an MCAP file."""
 MAX_LISTED_TOPICS = 12
 """Topics that an error names."""
 
@@ -49,6 +53,8 @@ class Topics:
     """Number of messages by topic."""
     schemas: dict[str, str] = field(default_factory=dict)
     """Type of the messages by topic."""
+    is_cut: bool = False
+    """Whether the file lacks its end."""
 
     @property
     def images(self) -> list[str]:
@@ -89,6 +95,7 @@ class McapRecording:
         self._topics = Topics()
         if self._summary is None:
             self._scan()
+            self._topics.is_cut = not _has_end(path)
             return
         counts = self._summary.statistics.channel_message_counts
         for number, channel in self._summary.channels.items():
@@ -163,6 +170,17 @@ def _summary_of(file: Any) -> Any:
     if summary is None or summary.statistics is None or not summary.chunk_indexes:
         return None
     return summary
+
+
+def _has_end(path: Path) -> bool:
+    """Return whether an MCAP file closes with its signature."""
+    with open_file(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        if size < 2 * len(MCAP_MAGIC):
+            return False
+        file.seek(-len(MCAP_MAGIC), os.SEEK_END)
+        end: bytes = file.read()
+    return end == MCAP_MAGIC
 
 
 class BagRecording:
@@ -380,6 +398,9 @@ def open_recording(
     recording = _opened_recording(path, shown)
     topics = recording.topics()
     notes: tuple[str, ...] = ()
+    if topics.is_cut and not topics.images:
+        where = "before its first image" if topics.counts else "before its first whole chunk"
+        raise InputError(f"recording {shown} ends in the middle, {where}", hint=HINT_REPAIR)
     if topic is None:
         topic = _only_topic(shown, topics)
         notes = (f"{shown}: {topic} is taken, the only topic with images",)
@@ -423,7 +444,7 @@ def _in_words(error: Exception) -> str:
 def _unreadable(shown: str, reason: str) -> InputError:
     return InputError(
         f"recording {shown} cannot be opened ({reason.rstrip('.')})",
-        hint="copy it again, or repair it (mcap recover, rosbag reindex, ros2 bag reindex)",
+        hint=HINT_REPAIR,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -184,7 +185,8 @@ def write_pictures(  # noqa: PLR0913  each is an option of `segunc overlay`
     writer = PictureWriter(reader, legends, labels.find(reader, names), out, format)
     source, missing = labelled.open_images(reader, images, names)
     if source is None:
-        raise InputError(f"overlays of {maps} need images ({missing})", hint="give --images PATH")
+        hint = f"--images {shlex.quote(labelled.recorded_url(reader) or 'PATH')}"
+        raise InputError(f"overlays of {maps} need images ({missing})", hint=hint)
     known = note_on_known_maps(reader.manifest, reader.records)
     written = WrittenPictures({}, [text for text in (missing, reader.unfinished, known) if text])
     for done, (name, image, error) in enumerate(labelled.with_images(names, source), start=1):

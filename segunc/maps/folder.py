@@ -4,12 +4,21 @@ else does that.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from segunc.core.errors import InputError
-from segunc.core.files import START_SECONDS, inside, read_bytes, write_file
+from segunc.core.files import (
+    START_SECONDS,
+    Lock,
+    inside,
+    open_file,
+    read_bytes,
+    replacing,
+    write_file,
+)
 from segunc.core.removal import (
     FileSum,
     Ledger,
@@ -19,7 +28,7 @@ from segunc.core.removal import (
     remove_checked,
     remove_empty_below,
 )
-from segunc.maps.manifest import STATE_KEYS, Manifest
+from segunc.maps.manifest import JOINED_SHARDS, STATE_KEYS, Manifest, read_manifest
 from segunc.maps.regions import MASK_NAME, read_region
 from segunc.maps.shards import (
     FRAMES_NAME,
@@ -146,6 +155,60 @@ def refuse_foreign(out: Path) -> None:
         time.sleep(0.02)
 
 
+def as_one_run(out: Path, manifest: Manifest) -> Manifest:
+    """Make a folder whose shards have all ended that of one run, and return its manifest.
+
+    The lines come first, then the manifest, and the files of the shards go last. So a run that is
+    killed in between leaves a whole folder, of shards or of one run.
+
+    Args:
+        out: the maps folder.
+        manifest: of it; one without shards stays as it is.
+
+    Raises:
+        InputError: a shard is being written.
+    """
+    joined = manifest
+    with contextlib.ExitStack() as locks:
+        if "shards" in manifest:
+            for shard in all_shards(manifest):
+                locks.enter_context(
+                    Lock(out / shard.file(LOCK_STEM), f"shard {shard} of output {out}")
+                )
+            joined = _join_shards(out)
+        for shard in _joined_shards(joined):
+            own = [shard.file(name) for name in (FRAMES_NAME, BEGUN_NAME, MANIFEST_NAME)]
+            remove_checked(out, own)
+    return joined
+
+
+def _join_shards(out: Path) -> Manifest:
+    """Write the lines and the manifest of one run from those of the shards."""
+    # Nobody writes them now, as somebody may have done when they were last read.
+    manifest = read_manifest(out) or {}
+    shards = all_shards(manifest)
+    begun = begun_files(out, Shard())
+    with replacing(inside(out, FRAMES_NAME)) as file:
+        for shard in shards:
+            begun.note_all(begun_files(out, shard).listed)
+            log = inside(out, shard.file(FRAMES_NAME))
+            if not log.exists():
+                continue
+            with open_file(log) as lines:  # the end of a run brings them into their order
+                file.writelines(line for line in lines if line.endswith(b"\n"))
+    del manifest["shards"]
+    del manifest["missing_shards"]
+    manifest[JOINED_SHARDS] = len(shards)
+    write_state(out, Shard(), manifest)
+    return manifest
+
+
+def _joined_shards(manifest: Manifest) -> list[Shard]:
+    """Return the shards that became one run."""
+    count = manifest.get(JOINED_SHARDS)
+    return [] if count is None else all_shards({"shards": count})
+
+
 def clear_folder(out: Path, manifest: Manifest) -> None:
     """Remove the maps of an earlier run, and the folders that this leaves empty.
 
@@ -155,10 +218,11 @@ def clear_folder(out: Path, manifest: Manifest) -> None:
         InputError: the folder holds a file that the run does not list with its size and SHA-256;
             then nothing is removed.
     """
-    shards = all_shards(manifest)
+    # Also those files that a run which joined shards had written or left when it was killed.
+    shards = [Shard(), *all_shards(manifest), *_joined_shards(manifest)]
     logs = {shard.file(FRAMES_NAME) for shard in shards}
-    begun = {BEGUN_NAME, *(shard.file(BEGUN_NAME) for shard in shards)}
-    manifests = {MANIFEST_NAME, *(shard.file(MANIFEST_NAME) for shard in shards)}
+    begun = {shard.file(BEGUN_NAME) for shard in shards}
+    manifests = {shard.file(MANIFEST_NAME) for shard in shards}
     sealed = logs | begun | manifests  # each line and each manifest holds a sum of itself
 
     files = [file for file in files_below(out) if not file.startswith(LOCK_STEM)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -126,6 +127,13 @@ def open_images(
     recorded = manifest.get("moved_to") or manifest.get("run", {}).get("input")
     if not recorded:
         return None, "The maps do not say where their images are; --images gives their place"
+    url = recorded_url(reader)
+    if url:
+        # Maps of a stranger could make this machine call any server.
+        return None, (
+            "The images are under a URL, which is opened only where it is named; "
+            f"--images {shlex.quote(url)} shows them"
+        )
     try:
         source = _recorded_source(reader, recorded, names)
     except (InputError, OSError) as error:
@@ -143,6 +151,14 @@ def open_images(
         f"{len(names) - opened} of {len(names)} frames have no image at the recorded place with "
         "the bytes that were predicted; --images gives their place"
     )
+
+
+def recorded_url(reader: MapsReader) -> str:
+    """Return the URL that maps record as the place of their images; empty for another place."""
+    manifest = reader.manifest or {}
+    recorded = manifest.get("moved_to") or manifest.get("run", {}).get("input") or ""
+    place, _ = split_topic(recorded)
+    return shown_url(recorded) if is_url(place) else ""
 
 
 def channels_of_run(manifest: Mapping[str, Any]) -> int:

@@ -28,6 +28,8 @@ KEPT_FRAMES = "kept"
 ``processed`` is the number of frames from which they come, or null."""
 ALARMS_ONLY = "with an alarm"
 ALARMS_IN_PART = "with an alarm, of some runs all"
+JOINED_SHARDS = "joined_shards"
+"""Key of the number of shards that a run without ``--shard`` made one."""
 MAKERS = ("tool", "environment", "device", "command")
 """What made the maps; each shard records its own."""
 FORMAT = "segunc-maps"

@@ -5,6 +5,7 @@ those lines and nothing else.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,13 +41,21 @@ from segunc.maps.folder import (
     OVERLAY_VIDEO,
     PREDICTION,
     START_LOCK,
+    as_one_run,
     begun_files,
     clear_folder,
     is_whole,
     refuse_foreign,
     write_map,
 )
-from segunc.maps.manifest import COMPACT_VALUES, MAKERS, STATE_KEYS, Manifest, read_manifest
+from segunc.maps.manifest import (
+    COMPACT_VALUES,
+    JOINED_SHARDS,
+    MAKERS,
+    STATE_KEYS,
+    Manifest,
+    read_manifest,
+)
 from segunc.maps.regions import MASK_NAME, Region, map_statistics, strongest_regions
 from segunc.maps.shards import (
     FRAMES_NAME,
@@ -73,7 +82,17 @@ stored form.
 """
 _MODEL_KEYS = {"base_sha256": "network", "posterior_sha256": "posterior"}
 """Settings that tell one model from another, and the words for what they are hashes of."""
+_OF_SCORES = ("maps", "anomaly", "features_sha256", "class_sets", "component_thresholds")
+"""Settings that follow from the scores that are written, by the first part of their key."""
+_OF_OVERLAYS = ("overlay", "flag", "flag_preparation")
+"""Settings that change overlays and no map, by the first part of their key."""
+_OF_OPTIONS = (
+    *("draws", "seed", "alpha", "scope", "size", "precision", "compiled", "chunk", "threads"),
+    *("device", "compact", "every", "start", "end", *_OF_OVERLAYS, "mask_sha256"),
+)
+"""Settings that are options of the command, by the first part of their key."""
 _MAX_SHOWN_DIFFERENCES = 3  # in a message
+_MAX_SHOWN_SCORES = 4
 _HASH_LENGTH = 12  # characters of a SHA-256 that a message shows
 
 
@@ -429,6 +448,8 @@ class MapsWriter:
             before = None
         if before is not None:
             self._check_continuation(before, manifest)
+            if self.shard.whole:
+                before = as_one_run(self.out, before)
         self._continues = before is not None
         self.manifest: Manifest = dict(before or manifest)
         if self._moved:
@@ -448,14 +469,7 @@ class MapsWriter:
 
     def _check_continuation(self, before: Manifest, manifest: Mapping[str, Any]) -> None:
         """Raise InputError where a run cannot continue the folder that an earlier one began."""
-        count = before.get("shards", 1)
-        if count != self.shard.count:
-            missing = ", ".join(before.get("missing_shards", ())) or "none"
-            raise InputError(
-                f"{self.out} was begun in {count} shards, not in {self.shard.count} "
-                f"(not finished: {missing})",
-                hint="give another --out",
-            )
+        self._check_shards(before)
         recorded = dict(before["run"])
         asked = manifest["run"]
         self._moved = recorded.get("input") != asked.get("input")
@@ -464,11 +478,49 @@ class MapsWriter:
         different = differing_keys(recorded, asked)
         if different:
             raise InputError(
-                f"{self.out} was written with {_differences_words(different)}",
-                hint="give another --out, or --overwrite",
+                f"{self.out} was written {_differences_words(different)}",
+                hint=self._hint_of_differences(different),
             )
         if not self.shard.whole:
             self._check_list(before, manifest)
+
+    def _check_shards(self, before: Manifest) -> None:
+        """Raise InputError where a folder was begun in other shards. A run without shards takes up
+        shards that have all ended."""
+        count = before.get("shards", 1)
+        if count == self.shard.count:
+            return
+        missing = before.get("missing_shards", ())
+        if count == 1:
+            joined = before.get(JOINED_SHARDS)
+            fact = f"{self.out} was begun without --shard"
+            if joined is not None:
+                fact = f"{self.out} was begun in {joined} shards, and went on without --shard"
+            raise InputError(fact, hint="leave --shard out, or give another --out")
+        if self.shard.whole and not missing:
+            return
+        hint = "finish these shards first, or give another --out"
+        if not missing:
+            hint = "leave --shard out, because all shards have ended, or give another --out"
+        raise InputError(
+            f"{self.out} was begun in {count} shards, not in {self.shard.count} "
+            f"(not finished: {', '.join(missing) or 'none'})",
+            hint=hint,
+        )
+
+    def _hint_of_differences(self, different: Sequence[tuple[str, Any, Any]]) -> str:
+        """Return what to do where the settings of an earlier run differ from those of this one."""
+        settings = {key: (before, now) for key, before, now in different}
+        _, asked = settings.get("overlay", (None, None))
+        if asked is None or not _is_of_overlays(different):
+            return "give another --out, or --overwrite"
+        flag = " --flag THRESHOLD" if any(key.startswith("flag") for key in settings) else ""
+        pictures = self.out.with_name(f"{self.out.name}-overlay")
+        command = f"--maps {shlex.quote(str(self.out))} --score {asked}{flag}"
+        return (
+            f"segunc overlay {command} --out {shlex.quote(str(pictures))} draws overlays of these "
+            "maps; leave --overlay out here, or give another --out, or --overwrite"
+        )
 
     def _note_maker(self, manifest: Mapping[str, Any]) -> None:
         """Add what makes the coming maps to the manifest, if nothing like it made maps before."""
@@ -512,12 +564,17 @@ class MapsWriter:
             return
         source = manifest["run"].get("input")
         other_names = " of other names" if current.get("frames") == recorded.get("frames") else ""
+        hint = "leave --shard out, because all shards have ended: a run of all images goes on"
+        if before.get("missing_shards"):
+            hint = (
+                "move the new images away until all shards have ended, and then go on over all "
+                "images without --shard; or begin all shards again in another --out"
+            )
         raise InputError(
             f"{self.out} was begun in shards when {source} listed "
             f"{counted(recorded.get('frames', 0), 'frame')}, "
             f"and it now lists {current.get('frames')}{other_names}",
-            hint="move the new images away until all shards have ended, "
-            "or begin all shards again in another --out",
+            hint=hint,
         )
 
     def _keeps_line(self, record: Record, source: FrameSource | None) -> bool:
@@ -625,9 +682,11 @@ def _is_safe(name: str) -> bool:
 
 
 def _differences_words(different: Sequence[tuple[str, Any, Any]]) -> str:
-    """Return how the settings of an earlier run differ from those of this one.
+    """Return how the settings of an earlier run differ from those of this one, to follow "was
+    written".
 
-    Another model comes first, and alone: what was fitted on it differs, too.
+    Another model comes first, and alone: what was fitted on it differs, too. Then come options of
+    the command, the scores before others, without what follows from other scores.
 
     Args:
         different: keys with the earlier and the present value.
@@ -637,11 +696,37 @@ def _differences_words(different: Sequence[tuple[str, Any, Any]]) -> str:
         if key in _MODEL_KEYS:
             models.append(f"{_MODEL_KEYS[key]} {_short(before)} (now {_short(now)})")
     if models:
-        return f"another model: {', '.join(models)}"
-    shown = [difference_words(*values) for values in different[:_MAX_SHOWN_DIFFERENCES]]
-    text = ", ".join(shown)
-    more = len(different) - len(shown)
-    return f"{text} and {more} more" if more else text
+        return f"with another model: {', '.join(models)}"
+    if len(different) == 1 and different[0][:2] == ("overlay", None):
+        return "without --overlay"
+    words: list[str] = []
+    others = sorted(different, key=lambda setting: _part(setting[0]) not in _OF_OPTIONS)
+    for key, before, now in different:
+        if key == "maps":
+            words.append(f"--scores {_scores_words(before)} (now {_scores_words(now)})")
+            others = [setting for setting in others if _part(setting[0]) not in _OF_SCORES]
+    words += [difference_words(*setting) for setting in others]
+    more = len(words) - _MAX_SHOWN_DIFFERENCES
+    shown = ", ".join(words[:_MAX_SHOWN_DIFFERENCES])
+    return f"with {shown} and {more} more" if more > 0 else f"with {shown}"
+
+
+def _is_of_overlays(different: Sequence[tuple[str, Any, Any]]) -> bool:
+    """Return whether settings that differ change overlays alone, and no map."""
+    return all(_part(key) in _OF_OVERLAYS for key, _, _ in different)
+
+
+def _part(key: str) -> str:
+    """Return the first part of a dotted key."""
+    return key.partition(".")[0]
+
+
+def _scores_words(scores: Sequence[str] | None) -> str:
+    """Return the scores of a run as they are typed, or how many there are."""
+    scores = scores or ()
+    if len(scores) > _MAX_SHOWN_SCORES:
+        return f"{len(scores)} scores, {','.join(scores[:_MAX_SHOWN_SCORES])},..."
+    return ",".join(scores) or "none"
 
 
 def _short(sha256: str | None) -> str:

@@ -216,7 +216,10 @@ def _export_model(options: ExportOptions) -> ExportResult:
         record=files.out / RECORD,
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
         line=_check_lines(check) if made is None else made.line,
-        notes=(*_notes(sampler, threshold), *(lacks if made is None else made.price.lines())),
+        notes=(
+            *_notes(options, sampler, placement, threshold),
+            *(lacks if made is None else made.price.lines()),
+        ),
         condition=_condition_line(sampler),
         price=None if made is None else made.price,
     )
@@ -507,10 +510,20 @@ def _largest_difference(differences: Mapping[str, Mapping[str, Any]]) -> str:
     return f"at most {codes} codes ({largest}), {share:.1e} of a largest value"
 
 
-def _notes(sampler: Sampler, threshold: GuaranteedThreshold | None) -> tuple[str, ...]:
+def _notes(
+    options: ExportOptions,
+    sampler: Sampler,
+    placement: Placement,
+    threshold: GuaranteedThreshold | None,
+) -> tuple[str, ...]:
     """Return what a user should know of an exported file."""
-    silence = None if threshold is None else threshold.note_on_silence
-    return (*([silence] if silence else []), *sampler.report.messages)
+    notes: list[str] = []
+    if threshold is not None:
+        if options.size != "dynamic":
+            height, width = placement.frame_size or placement.network_size
+            notes.append(threshold.size_note([f"{width}x{height}"], str(options.threshold)))
+        notes.append(threshold.note_on_silence)
+    return (*filter(None, notes), *sampler.report.messages)
 
 
 def _condition_line(sampler: Sampler) -> str:

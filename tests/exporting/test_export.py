@@ -509,6 +509,23 @@ def exported(predicted: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_a_threshold_of_frames_of_another_size_is_noted(
+    exported: Path, predicted: Job, tmp_path: Path
+) -> None:
+    content = json.loads((exported / "threshold.json").read_text())
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(content | {"sizes": ["640x480"]}))
+    how: dict[str, Any] = {"to": "pt2", "draws": 4, "scores": ["entropy"], "size": (64, 128)}
+    out = tmp_path / "other"
+    made = segunc.export(model=predicted.abnn, out=out, threshold=path, **how)
+    assert made.notes[0].startswith(
+        f"{path} was calibrated on frames of 640x480 pixels, and these have 128x64: "
+    )
+    same = exported / "threshold.json"
+    made = segunc.export(model=predicted.abnn, out=tmp_path / "same", threshold=same, **how)
+    assert not any("these have" in note for note in made.notes)
+
+
 def read_input(path: Path) -> np.ndarray[Any, Any]:
     """Return an image file as ``[1, 3, H, W]`` float32 RGB in 0..1."""
     rgb = cv2.imread(str(path))[..., ::-1]

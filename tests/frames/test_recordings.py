@@ -173,6 +173,15 @@ def test_a_truncated_file_gives_what_it_holds_and_one_error(tmp_path: Path) -> N
     assert f"after message {len(frames)} the recording is damaged" in last.error
 
 
+@pytest.mark.parametrize("topic", ["", f":{FRONT}"])
+def test_a_file_that_ends_in_its_first_chunk_is_said(topic: str, tmp_path: Path) -> None:
+    path = recordings.write_mcap(tmp_path / "drive.mcap", [camera(FRONT, 2)])
+    path.write_bytes(path.read_bytes()[:200])
+    words = r"drive\.mcap ends in the middle, before its first whole chunk\. Hint: copy it again"
+    with pytest.raises(InputError, match=words):
+        open_source(f"{path}{topic}")
+
+
 def test_a_damaged_chunk_gives_what_is_before_it(tmp_path: Path) -> None:
     front = camera(FRONT, 20)
     path = recordings.write_mcap(tmp_path / "drive.mcap", [front])

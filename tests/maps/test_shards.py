@@ -15,8 +15,9 @@ from hypothesis import given, settings, strategies as st
 
 import segunc
 from segunc.core.errors import InputError
+from segunc.core.files import Lock
 from segunc.frames.sources import open_source
-from segunc.maps import shards
+from segunc.maps import folder, shards
 from segunc.maps.folder import refuse_foreign
 from segunc.maps.manifest import read_manifest
 from segunc.maps.pipeline import Summary, run_pipeline
@@ -141,6 +142,81 @@ def test_a_run_in_one_piece_goes_on_over_a_folder_that_grows(tmp_path: Path) -> 
     reader = MapsReader(out)
     assert reader.frames == [*names, "b/later"]
     assert reader.unfinished is None
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Path:
+    """Two shards of four frames that have ended; then the folder grows by one."""
+    images = tmp_path / "in"
+    out = tmp_path / "out"
+    write_pictures(images, 4)
+    for number in (1, 2):
+        predict_shard(images, out, Shard(number, 2))
+    picture = images / "b/frame_003.png"
+    (images / "b/later.png").write_bytes(picture.read_bytes())
+    return images
+
+
+def test_a_run_in_one_piece_goes_on_where_all_shards_have_ended(
+    grown: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    summary = predict_shard(grown, out, Shard())
+    assert (summary.finished, summary.skipped) == (1, 4)
+    predict_shard(grown, tmp_path / "whole", Shard())
+    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
+    reader = MapsReader(out)
+    assert reader.frames[-1] == "b/later"
+    assert reader.unfinished is None
+    with pytest.raises(InputError, match="begun in 2 shards, and went on without") as error:
+        predict_shard(grown, out, Shard(1, 2))
+    assert error.value.hint == "leave --shard out, or give another --out"
+
+
+def test_a_shard_of_a_folder_that_grew_names_the_run_in_one_piece(
+    grown: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="listed 4 frames, and it now lists 5") as error:
+        predict_shard(grown, tmp_path / "out", Shard(1, 2))
+    assert error.value.hint.startswith("leave --shard out, because all shards have ended")
+
+
+def test_shards_are_no_run_in_one_piece_while_one_is_written(grown: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    # A shard that has begun to check its finished frames, and has not said yet that it goes on.
+    with Lock(out / Shard(2, 2).file(".lock"), "shard"):
+        before = folder_bytes(out)
+        with pytest.raises(InputError, match=r"shard 2/2 of output .* is being written"):
+            predict_shard(grown, out, Shard())
+        assert folder_bytes(out) == before
+
+
+@pytest.mark.parametrize("step", ["write_state", "remove_checked"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_shards_that_a_killed_run_joined_are_whole(
+    grown: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    overwrite: bool,
+) -> None:
+    """A kill before the manifest of the run, and one before the files of shards are removed."""
+    out = tmp_path / "out"
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            predict_shard(grown, out, Shard())
+    assert len(MapsReader(out).frames) == 4
+    described = manifest() | {"source": open_source(grown).describe()}
+    writer = MapsWriter(out, described, overwrite=overwrite)
+    summary = run_pipeline(open_source(grown), process, writer)
+    assert summary.finished == (5 if overwrite else 1)
+    predict_shard(grown, tmp_path / "whole", Shard())
+    assert folder_bytes(out) == folder_bytes(tmp_path / "whole")
 
 
 def test_readers_say_where_shards_saw_other_numbers_of_frames(tmp_path: Path) -> None:

@@ -158,7 +158,12 @@ def test_manifest_records_units_ranges_and_classes(out: Path) -> None:
     ("changed", "key"),
     [
         ({"draws": 8}, "draws = 24 (now 8)"),
-        ({"maps": ["entropy"]}, "maps"),
+        (
+            {"maps": ["entropy"], "draws": 8, "anomaly": {"parts": [1]}},
+            "with `scores` entropy,epistemic,deterministic-max-logit (now entropy), "
+            "draws = 24 (now 8). Hint",
+        ),
+        ({"group": 2, "scope": "a", "seed": 1, "size": [2, 2]}, "scope = None (now 'a'), seed"),
         ({"scope": "decoder"}, "scope = None"),
     ],
 )
@@ -183,6 +188,21 @@ def test_another_model_is_said_in_the_place_of_what_follows_from_it(tmp_path: Pa
     assert str(error.value).startswith(f"{tmp_path} was written with {words}. Hint: ")
     with pytest.raises(InputError, match=r"other anomaly\.part_surprises than now"):
         MapsWriter(tmp_path, manifest(**before | fitted))
+
+
+def test_overlays_of_maps_without_them_are_another_command(out: Path) -> None:
+    with pytest.raises(InputError) as error:
+        MapsWriter(out, manifest(overlay="entropy"))
+    assert error.value.message == f"{out} was written without --overlay"
+    command = f"segunc overlay --maps {out} --score entropy --out {out}-overlay"
+    assert error.value.hint.startswith(f"{command} draws overlays of these maps; ")
+
+
+def test_overlays_are_no_command_where_maps_differ(out: Path) -> None:
+    with pytest.raises(InputError) as error:
+        MapsWriter(out, manifest(overlay="entropy", draws=8))
+    assert "draws = 24 (now 8)" in error.value.message
+    assert error.value.hint == "give another --out, or --overwrite"
 
 
 def test_overwrite_removes_our_maps(out: Path) -> None:

@@ -33,8 +33,7 @@ from segunc.data.splits import find_copies
 from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import LabelSources, open_maps
-from segunc.maps.manifest import FORMAT as MAPS_FORMAT
-from segunc.maps.manifest import seal
+from segunc.maps.manifest import FORMAT as MAPS_FORMAT, seal
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions, TrainOptions

@@ -286,7 +286,8 @@ def test_shards_at_once_write_the_bytes_of_one_process(finetuned: Job, tmp_path:
     again = succeed(*shard, "2/2", apart=True).stdout
     assert not re.search(r"\b0 were finished before", again), "a finished frame is made again"
     assert_bytes_of_one_process(tree(out), tree(whole))
-    assert "begun in 2 shards" in refuse(*command, "--out", out)
+    assert "finished before" in succeed(*command, "--out", out).stdout
+    assert tree(out) == tree(whole), "shards that have all ended are one run"
 
 
 def assert_bytes_of_one_process(sharded: dict[str, bytes], whole: dict[str, bytes]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from segunc.core import urls
 from segunc.core.urls import download_folder
 from tests.conftest import Job
-from tests.maps.fakes import folder_bytes
+from tests.maps.fakes import edit_manifest, folder_bytes
 from tests.support.file_server import FileServer, serving
 from tests.support.recordings import SECOND, START, Camera, Picture, write_mcap
 from tests.verbs.processes import SMALL, refuse, succeed
@@ -81,6 +81,20 @@ def test_review_and_overlay_take_images_under_a_url(
     words = ("--images", frames, "--out", figures, "--score entropy")
     succeed("overlay --maps", predicted.maps, *words)
     assert list(figures.rglob("*.png"))
+
+
+def test_images_under_a_recorded_url_are_named_and_not_opened(
+    web: FileServer, predicted: Job, tmp_path: Path
+) -> None:
+    frames = address(web, predicted.frames)
+    maps = tmp_path / "maps"
+    shutil.copytree(predicted.maps, maps)
+    edit_manifest(maps, lambda content: content["run"].update(input=frames))
+    message = refuse("overlay --score entropy --maps", maps, "--out", tmp_path / "figures")
+    assert "The images are under a URL, which is opened only where it is named" in message
+    assert message.endswith(f"Hint: --images {frames}")
+    printed = succeed("review --maps", maps, "--out", tmp_path / "page")
+    assert f"--images {frames} shows them" in printed.stdout + printed.stderr
 
 
 def test_what_is_not_under_a_url_is_said_in_one_line(
