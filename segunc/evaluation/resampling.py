@@ -520,7 +520,7 @@ def save_replicates(path: Path, replicates: Replicates) -> None:
 
 def record_replicates(result: dict[str, Any], encoded: bytes) -> None:
     """Put the SHA-256 of :func:`encoded_replicates` into a result, which binds both files."""
-    result.setdefault("bootstrap", {})[_REPLICATES_HASH] = hashlib.sha256(encoded).hexdigest()
+    result.setdefault("run", {})[_REPLICATES_HASH] = hashlib.sha256(encoded).hexdigest()
 
 
 def encoded_replicates(replicates: Replicates) -> bytes:
@@ -579,7 +579,7 @@ def replicates_beside(result: Path, content: Mapping[str, Any]) -> Replicates | 
     if not path.is_file():
         return None
     replicates, sha256 = _loaded(path)
-    recorded = content.get("bootstrap", {}).get(_REPLICATES_HASH)
+    recorded = content.get("run", {}).get(_REPLICATES_HASH)
     why = ""
     if recorded is None:
         why = _why_of_another_result(replicates, content)
@@ -728,7 +728,6 @@ class _Bootstrap(BaseModel):
     no_interval: dict[str, str] = {}
     replicates: int | None = None
     units: int | None = None
-    replicates_sha256: str | None = None
 
 
 class _ResultFile(BaseModel):

@@ -230,7 +230,7 @@ def test_a_result_is_bound_to_the_replicates_beside_it(tmp_path: Path) -> None:
         segunc.evaluate(
             maps=tmp_path / "maps", anomaly_labels=masks, scores=[score], out=out, replicates=40
         )
-        recorded = json.loads(out.read_text())["bootstrap"]["replicates_sha256"]
+        recorded = json.loads(out.read_text())["run"]["replicates_sha256"]
         assert recorded == file_sha256(sidecar_path(out))
         assert load_results([out])[0].replicates is not None
     shutil.copy(sidecar_path(tmp_path / "a.json"), sidecar_path(tmp_path / "b.json"))
