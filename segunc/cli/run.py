@@ -6,8 +6,9 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -220,8 +221,9 @@ def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     has_anomaly = "anomaly" in default_scores(model)
     lacks_sum = has_features and not has_anomaly
     if options.method == "features" or (options.method == "temperature" and lacks_sum):
-        words = [*config, "--method", "anomaly", *in_place, *data_words]
-        if not has_data:
+        config, repeated = _as_fitted_before(model, "anomaly", config)
+        words = [*config, "--method", "anomaly", *in_place, *data_words, *repeated]
+        if not has_data and "--anomaly.images" not in repeated:
             words += ["--anomaly.images", "IMAGES"]
         return f"segunc finetune {shlex.join(words)}"
     if not has_data:
@@ -239,6 +241,38 @@ def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
         config = []
     words = [*config, "--model", str(model), "--out", "metrics.json"]
     return f"segunc evaluate {shlex.join(words)}"
+
+
+def _as_fitted_before(
+    model: Path, method: str, config: Sequence[str]
+) -> tuple[Sequence[str], list[str]]:
+    """Return the words of the configuration and of the settings of the last fit of a method that
+    the model records, so that a fit after it makes the same score.
+
+    Args:
+        model: the model folder.
+        method: as ``segunc finetune`` calls it.
+        config: the words of the configuration that was typed now, which counts before the recorded.
+    """
+    from segunc.training.config import recorded_commands
+
+    settings: list[str] = []
+    recorded: list[str] = []
+    for entry in recorded_commands(model):
+        words: list[str] = []
+        for word in shlex.split(entry["command"]):
+            words += word.split("=", 1) if word.startswith("--") else [word]
+        pairs = list(pairwise(words))
+        if ("--method", method) not in pairs:
+            continue
+        settings = []
+        recorded = []
+        for name, value in pairs:
+            if name == "--config":
+                recorded = [name, value]
+            elif name.startswith(f"--{method}."):
+                settings += [name, value]
+    return config or recorded, settings
 
 
 def _method_for_anomalies(model: Path, options: opts.FinetuneOptions) -> str:

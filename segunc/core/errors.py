@@ -108,7 +108,10 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
         names: those that exist.
         cutoff: how like it must be, 0..1, as for :func:`difflib.get_close_matches`.
     """
-    matches = get_close_matches(name, list(names), 1, cutoff)
+    choices = list(names)
+    # batch_size has more letters of crop_size than crop has, but means something else.
+    beginnings = [choice for choice in choices if name.startswith(f"{choice}_")]
+    matches = beginnings[:1] or get_close_matches(name, choices, 1, cutoff)
     return f" (did you mean {matches[0]}?)" if matches else ""
 
 

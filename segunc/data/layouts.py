@@ -20,7 +20,11 @@ from segunc.data.image_files import (
 )
 from segunc.data.images import label_rank
 from segunc.data.labels import label_values
-from segunc.data.pairing import find_kinds
+from segunc.data.names import is_label_folder
+from segunc.data.pairing import find_kinds, labels_by_name
+
+MIN_PAIRED_SHARE = 0.5
+"""Share of the files of a folder that images must have for the folder to hold labels."""
 
 
 def without_labels(
@@ -29,8 +33,10 @@ def without_labels(
     """Return the image files below a root that are frames.
 
     A file is a label if its name has one of the :data:`~segunc.data.frame_names.LABEL_ENDINGS`, if
-    it lies in one of the :data:`~segunc.data.frame_names.LABEL_FOLDERS`, or if it has one channel
-    and lies beside a photograph of its name. Where every file would be a label, all are frames.
+    it lies in one of the :data:`~segunc.data.frame_names.LABEL_FOLDERS`, if it has one channel and
+    lies beside a photograph of its name, or if its folder is named as labels, such as
+    ``labels_colour``, and another folder holds their images. Where every file would be a label, all
+    are frames.
 
     Args:
         root: a folder.
@@ -50,7 +56,30 @@ def without_labels(
         return has_photograph and not is_photograph and rank(path) == 0
 
     frames = [path for path in files if not is_label(path)]
-    return frames or list(files)
+    labels = _in_label_folders(root, frames)
+    return [path for path in frames if path not in labels] or list(files)
+
+
+def _in_label_folders(root: Path, files: Sequence[Path]) -> set[Path]:
+    """Return the files below a root that lie in a folder named as labels whose images another
+    folder holds. Photographs are no labels.
+    """
+    images: list[Path] = []
+    files_of_folder: dict[Path, list[Path]] = defaultdict(list)
+    for path in files:
+        folders = path.relative_to(root).parts[:-1]
+        named = [depth for depth, folder in enumerate(folders) if is_label_folder(folder)]
+        if named and path.suffix.lower() not in LOSSY_SUFFIXES:
+            folder = Path(*folders[: named[0] + 1])
+            files_of_folder[folder].append(path)
+        elif not named:
+            images.append(path)
+    labels: set[Path] = set()
+    for candidates in files_of_folder.values():
+        paired = labels_by_name(images, candidates)
+        if images and len(paired) >= MIN_PAIRED_SHARE * len(candidates):
+            labels.update(candidates)
+    return labels
 
 
 def possible_labels(folder: Path) -> list[Path]:

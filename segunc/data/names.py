@@ -118,6 +118,16 @@ def is_named_as_label(path: PurePath) -> bool:
     return len(name) > 1 and (name[-1] == CAMVID_ENDING or bool(last & LAST_LABEL_WORDS))
 
 
+def is_label_folder(name: str) -> bool:
+    """Return whether the name of a folder begins as that of labels, as ``labels_colour`` does.
+
+    ``labelled_drives`` may hold images that have labels, and ``seg_12`` may be a drive.
+    """
+    first, *rest = words_of(name) or ("",)
+    is_numbered = bool(rest) and all(word.isdigit() for word in rest)
+    return first in LABEL_WORDS - {"labelled", "labeled"} and not is_numbered
+
+
 def begins_as_label(path: PurePath) -> bool:
     """Return whether the first word of a file's name says label, as in ``mask_0001.png``."""
     name = _words_as_written(path)

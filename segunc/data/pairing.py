@@ -130,6 +130,23 @@ def find_kinds(
     return [kind for kind in kinds if len(kind.label_of) >= KIND_SHARE * largest]
 
 
+def labels_by_name(images: Sequence[Path], labels: Sequence[Path]) -> list[Path]:
+    """Return the labels whose names follow from those of images by a rule, wherever they lie.
+
+    Args:
+        images: the images that may have labels.
+        labels: the files that may be labels; all of them where they fit images of two kinds.
+    """
+    try:
+        rules = name_rules({path.stem for path in images}, {path.stem for path in labels})
+    except InputError:
+        return list(labels)
+    paired: list[Path] = []
+    for of_rule in _labels_by_rule(rules, images, labels).values():
+        paired += of_rule
+    return paired
+
+
 def _roles(label: Path) -> tuple[str, ...]:
     """Return the words of a label's folders that say which kind of file it is."""
     return folder_words(label)[1]

@@ -223,6 +223,12 @@ def parse_config(
             values = _without_other_verbs(values, keys, others())
         in_file = {key: set(value) for key, value in values.items() if isinstance(value, dict)}
         typed = _override(values, overrides, list(sections.values()))
+        _check_typed(
+            typed,
+            in_file,
+            list(sections.values()),
+            dashes="" if isinstance(overrides, Mapping) else "--",
+        )
         _check_keys(values, keys)
         note = ""
         if settings is not None:
@@ -238,6 +244,8 @@ def parse_config(
             usable_record = None if data_in_file else recorded
             made["data"] = _data_values(values.get("data"), usable_record, made.get("settings"))
         parsed = kind(**made)
+    except _TypedError:
+        raise
     except InputError as error:
         raise error.within(where) from error
     # Numbers of thousands of digits, keys that are not texts.
@@ -294,6 +302,39 @@ def _check_keys(values: Mapping[str, Any], keys: Collection[str]) -> None:
             raise InputError(message, hint=f"write {key}: {{KEY: VALUE}}")
     check_value("seed", values.get("seed", 0), Seed)
     check_value("trainer", values.get("trainer", {}), Any)
+
+
+class _TypedError(InputError):
+    """What was typed is wrong, so the message does not begin with the file."""
+
+
+def _check_typed(
+    typed: Collection[str],
+    in_file: Mapping[str, Collection[str]],
+    sections: Sequence[type[Settings]],
+    dashes: str,
+) -> None:
+    """Raise an error for the first typed setting that its section does not have, named as it was
+    typed.
+
+    Args:
+        typed: names of settings, ``section.name``.
+        in_file: the names in each section of the file, whose error names the file.
+        sections: the classes of the settings.
+        dashes: what stands before a name where it was typed.
+    """
+    names_of = {section.section: list(get_type_hints(section)) for section in sections}
+    for name in sorted(typed):
+        section, _, key = name.partition(".")
+        names = names_of.get(section, [])
+        is_known = not names or key.partition(".")[0] in names or key in in_file.get(section, ())
+        if not is_known:
+            near = nearest(key, names)
+            hint = f"the keys of {section} are {', '.join(names)}"
+            if near:
+                near = near.replace("did you mean ", f"did you mean {dashes}{section}.")
+                hint = ""
+            raise _TypedError(f"{dashes}{name} is no setting{near}", hint=hint)
 
 
 def images_of(settings: Any) -> str | None:

@@ -107,6 +107,35 @@ def test_a_label_beside_its_photograph_is_no_frame(tmp_path: Path) -> None:
     assert names == ["a/f.jpg", "g.png", "h.jpg", "h.png"]
 
 
+@pytest.mark.parametrize(
+    ("folder", "ending"),
+    [("labels_colour", "_L"), ("gt_colour", ""), ("masks_v2/day", "_m"), ("Labels Colour", "_L")],
+)
+def test_a_folder_that_begins_as_labels_is_left_out_beside_its_images(
+    folder: str, ending: str
+) -> None:
+    images = [Path(f"camera/{number}.png") for number in range(4)]
+    # A label whose image is missing is no frame, either.
+    labels = [Path(f"{folder}/{number}{ending}.png") for number in range(5)]
+    assert without_labels(Path(), [*images, *labels]) == images
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["labels_colour/0_L.png", "labels_colour/1_L.png"],  # all that there is
+        ["camera/a.png", "gt_racing/x.png", "gt_racing/y.png"],  # of no image here
+        ["camera/a.jpg", "gt_racing/a.jpg"],  # photographs
+        ["camera/a.png", "seg_12/a.png"],  # a drive
+        ["camera/a.png", "labelled_drives/a.png"],
+        ["camera/a.png", "left_gt_camera/a.png"],
+    ],
+)
+def test_images_in_a_folder_that_only_resembles_labels_are_frames(files: list[str]) -> None:
+    paths = [Path(name) for name in files]
+    assert without_labels(Path(), paths) == paths
+
+
 def read(folder: Path, text: str) -> LabelMap:
     path = folder / "classes.csv"
     path.write_text(text)

@@ -849,6 +849,16 @@ def test_a_configuration_of_an_anomaly_score_is_followed_by_its_fit(
     assert "--method features" not in _step_after_finetune(tmp_path, options)
 
 
+def test_new_features_are_followed_by_the_anomaly_fit_as_it_was(tmp_path: Path) -> None:
+    record_data(tmp_path, {"dataset": "toy", "root": "."})
+    in_place = f"--base {tmp_path} --out {tmp_path}"
+    fit = f"segunc finetune {in_place} --method anomaly --config mine.yaml --anomaly.frames=2"
+    record_command(tmp_path, fit)
+    options = FinetuneOptions(base=tmp_path, out=tmp_path, method="features")
+    expected = f"--config mine.yaml --method anomaly {in_place} --anomaly.frames 2"
+    assert _step_after_finetune(tmp_path, options) == f"segunc finetune {expected}"
+
+
 @pytest.mark.parametrize(("channels", "then"), [(3, "anomaly"), (1, "temperature")])
 def test_a_held_out_class_is_followed_by_the_anomaly_score(
     tmp_path: Path, channels: int, then: str
@@ -1780,3 +1790,11 @@ def test_void_that_is_named_settles_two_encodings(two_encodings: Path, tmp_path:
     out = tmp_path / "my.yaml"
     result = segunc.init(two_encodings, out=out, void=["255"], two_classes=True)
     assert read_label_map(result.label_map).raw_to_train == {0: 0, 1: 1, 255: 255}
+
+
+def test_an_unknown_setting_is_named_as_it_was_typed(tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("data: {dataset: toy, root: .}\n")
+    message = refuse("train --config", config, "--out", tmp_path / "out", "--data.crop_size 8")
+    assert "train: --data.crop_size is no setting (did you mean --data.crop?)" in message
+    assert "mine.yaml" not in message
