@@ -221,8 +221,8 @@ def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     has_anomaly = "anomaly" in default_scores(model)
     lacks_sum = has_features and not has_anomaly
     if options.method == "features" or (options.method == "temperature" and lacks_sum):
-        config, repeated = _as_fitted_before(model, "anomaly", config)
-        words = [*config, "--method", "anomaly", *in_place, *data_words, *repeated]
+        as_before, repeated = _as_fitted_before(model, "anomaly", config)
+        words = [*as_before, "--method", "anomaly", *in_place, *data_words, *repeated]
         if not has_data and "--anomaly.images" not in repeated:
             words += ["--anomaly.images", "IMAGES"]
         return f"segunc finetune {shlex.join(words)}"

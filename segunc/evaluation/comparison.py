@@ -23,6 +23,7 @@ from segunc.evaluation.resampling import (
     NumberPath,
     paired_difference,
 )
+from segunc.evaluation.small_objects import small_objects_of
 from segunc.maps.encoding import threshold_text
 
 # Sections of a result that hold a part for each score.
@@ -123,6 +124,7 @@ class Comparison:
         unlike_images: the columns whose images are others than the baseline's under equal names.
         changed_frames: a sentence on each column that shares some frames with the baseline under
             whose names it has other images.
+        small_objects: a sentence on the small objects of results, where rows are of objects.
     """
 
     columns: tuple[str, ...]
@@ -133,6 +135,7 @@ class Comparison:
     settings: tuple[str, ...] = ()
     unlike_images: tuple[str, ...] = ()
     changed_frames: tuple[str, ...] = ()
+    small_objects: tuple[str, ...] = ()
 
 
 def higher_is_better(path: NumberPath) -> bool | None:
@@ -252,6 +255,31 @@ def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
                 f"labelled regions from {size} and {other_size} pixels on"
             )
     return warnings
+
+
+def _small_objects(columns: Sequence[_Column], labels: Collection[str]) -> Iterator[str]:
+    """Yield a sentence on the small objects of the results of which rows show numbers of objects,
+    and so may be of specks.
+    """
+    names: dict[str, dict[str, None]] = {}
+    for column in columns:
+        paths = [path for label, path in column.paths.items() if label in labels]
+        warning = small_objects_of(column.result.content).warning
+        if warning and any(_is_of_objects(path, column.result) for path in paths):
+            names.setdefault(warning, {})[column.result.name] = None
+    for warning, of_warning in names.items():
+        yield f"{', '.join(of_warning)}: {warning}."
+
+
+def _is_of_objects(path: NumberPath, result: EvaluationResult) -> bool:
+    """Return whether a number counts labelled objects: by its part, or as a risk of missed ones."""
+    if set(OF_OBJECTS).intersection(path):
+        return True
+    if path[0] != "flagged" or path[-1] not in ("risk", "upper"):
+        return False
+    # The numbers of the first control lie beside the threshold, those of others below their names.
+    control = path[2] if len(path) > 3 else result.content["flagged"][path[1]].get("control")
+    return bool(control == "missed-objects")
 
 
 def has_other_images(first: EvaluationResult, second: EvaluationResult) -> bool:
@@ -463,7 +491,7 @@ def compare(
     """Put results, or scores of one or several results, side by side.
 
     A column is marked best in a row only where the paired interval of its difference to every other
-    column excludes zero.
+    column excludes zero, and p is below .05.
 
     Args:
         results: of evaluations.
@@ -492,6 +520,7 @@ def compare(
         settings=tuple(_settings_of(results)),
         unlike_images=tuple(unlike),
         changed_frames=tuple(_changed_frames(columns, base)),
+        small_objects=tuple(_small_objects(columns, {*labels})),
     )
 
 
@@ -740,6 +769,8 @@ def format_comparison(comparison: Comparison) -> str:
         texts.append("\n".join(f"- {visible(line)}" for line in comparison.headings))
     if comparison.settings:
         texts.append(f"Other settings. {visible(' '.join(comparison.settings))}")
+    if comparison.small_objects:
+        texts.append("\n".join(map(visible, comparison.small_objects)))
     texts.append(markdown_table(_rows_of_numbers(comparison)))
     if len(comparison.columns) > 1:
         texts += _words_on_images(comparison)
@@ -826,7 +857,7 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     if len(comparison.columns) > 1:
         yield (
             "Bold is better than every other column by more than chance: "
-            "the paired 95 % interval of the difference excludes 0. "
+            "the 95 % interval of each paired difference excludes 0, and its p is below .05. "
             "There is no correction for the number of rows."
         )
     for reason, numbers in _reasons(comparison).items():

@@ -19,8 +19,9 @@ from segunc.evaluation.parts import titles
 from segunc.evaluation.patches import Patches
 from segunc.evaluation.ranked_frames import FRAME_METRICS
 from segunc.evaluation.resampling import ABOUT, Cell, numbers_below
+from segunc.evaluation.small_objects import small_objects_of
 from segunc.maps.encoding import threshold_text
-from segunc.metrics.objects import KINDS, NO_OBJECT, SMALLEST_OBJECT, SmallObjects
+from segunc.metrics.objects import KINDS, NO_OBJECT
 
 _AREAS = titles(parts.AREAS)
 _VERDICTS = titles(flagged.JUDGED_METRICS)
@@ -183,17 +184,6 @@ def _small_objects(result: Result) -> str:
     """Return the end of a title of objects: that some of them are small; empty where none is."""
     share = small_objects_of(result).share
     return f"; {share}" if share else ""
-
-
-def small_objects_of(result: Result) -> SmallObjects:
-    """Return the small objects of a result; none of a result that does not count them."""
-    counts = result["counts"]
-    return SmallObjects(
-        objects=counts.get("objects", 0),
-        small=counts.get("small_objects", 0),
-        frames=counts.get("small_object_frames", 0),
-        smallest=result.get("run", {}).get("smallest_object", SMALLEST_OBJECT),
-    )
 
 
 def _group_table(result: Result) -> Table:

@@ -80,6 +80,7 @@ class FrameRow:
     # score -> statistic -> value
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)
     objects: int | None = None  # labelled ones; None without an anomaly label
+    specks: bool = False  # whether these are too small to count beside a larger one
     # score -> found_up_to of each labelled object that counts
     found: dict[str, list[float]] = field(default_factory=dict)
     # score -> peak and area (pixels) of its strongest region; none where nothing is flagged
@@ -119,8 +120,9 @@ class FrameFiles:
         anomaly = row.attempt(self.labels.anomaly, row.name)
         truth = row.attempt(self.labels.classes, row.name)
         objects = None
+        smallest = smallest_object_of(self.flag)
         if anomaly is not None:
-            objects = labelled_objects(anomaly, smallest_object_of(self.flag))
+            objects = labelled_objects(anomaly, smallest)
         self._write_prediction(row)
         maps: dict[str, Values] = {}
         for score in self.scores:
@@ -134,8 +136,9 @@ class FrameFiles:
         self._write_label(row, ANOMALY, "anomaly", anomaly)
         self._write_label(row, TRUTH, "class", truth)
         if objects is not None and ANOMALY in row.contents:
-            _, counted = objects
+            all_objects, counted = objects
             row.objects = int(counted.sum())
+            row.specks = bool(row.objects and (all_objects.pixels < smallest).all())
         if image is not None:
             self._write_image(row, image)
 

@@ -26,7 +26,7 @@ from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import has_other_images, images_words, settings_words
 from segunc.evaluation.resampling import EvaluationResult
-from segunc.evaluation.tables import small_objects_of
+from segunc.evaluation.small_objects import small_objects_of
 from segunc.maps.learned_frames import round_words
 from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader

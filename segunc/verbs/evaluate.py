@@ -48,7 +48,8 @@ from segunc.evaluation.resampling import (
     resampled_units,
     sidecar_path,
 )
-from segunc.evaluation.tables import exceeded, promised, small_objects_of, unproven
+from segunc.evaluation.small_objects import small_objects_of
+from segunc.evaluation.tables import exceeded, promised, unproven
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
 from segunc.maps.learned_frames import learned_among, learned_words
@@ -551,10 +552,14 @@ def _promises(result: Result) -> tuple[list[str], list[str]]:
         achieved = f"{numbers['risk']:.3g}"
         level = f"{numbers['level']:.3g}"
         if exceeded(numbers):
-            broken.append(
+            line = (
                 f"PROMISE EXCEEDED: by {score}, {risk} are {achieved}, {units}, "
                 f"and {level} was promised"
             )
+            small_objects = small_objects_of(result).share
+            if control == "missed-objects" and small_objects:
+                line += f"; {small_objects}"
+            broken.append(line)
         else:
             promise = numbers.get("promise", f"{risk}, of at most {level}.")
             line = (

@@ -355,6 +355,26 @@ def test_evaluate_says_that_its_objects_are_specks(tmp_path: Path) -> None:
     assert not any("specks" in note for note in without_objects.notes)
 
 
+def test_an_exceeded_promise_on_objects_says_that_some_are_specks(
+    data: Any, tmp_path: Path
+) -> None:
+    maps, masks = write_set(tmp_path / "b", TEST)
+    leave_specks(masks, TEST[:3])
+    ends = {
+        "missed-objects": " was promised; 6 of 32 labelled objects have fewer than 10 pixels",
+        "flagged-pixels": " was promised",
+    }
+    for control, end in ends.items():
+        if control == "flagged-pixels":
+            for path in maps.rglob("*.npy"):
+                np.save(path, np.load(path) + np.float16(3))
+        out = tmp_path / f"{control}.json"
+        calibrate(data, out, control=control)
+        evaluated = segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0)
+        (line,) = evaluated.exceeded
+        assert line.endswith(end)
+
+
 def test_a_threshold_of_an_earlier_version_counts_specks_as_it_did(
     data: Any, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import segunc.evaluation.comparison as comparison_module
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import write_result as write_sealed
 from segunc.evaluation.comparison import (
@@ -24,6 +25,7 @@ from segunc.evaluation.comparison import (
 )
 from segunc.evaluation.resampling import (
     Cell,
+    Chance,
     load_replicates,
     load_results,
     record_replicates,
@@ -748,6 +750,66 @@ def test_numbers_of_different_thresholds_are_warned_of(
     )
     assert compare(results).warnings == ((warning,) if warned else ())
     assert compare(results, keys=["segmentation.*"]).warnings == ()
+
+
+SPECKS = (
+    "first: 4 of 20 labelled objects have fewer than 10 pixels, in 1 frame without a larger one, "
+    "so numbers of objects may be of specks of the labelling."
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "flagged", "of_objects"),
+    [
+        (None, {"control": "missed-objects", "risk": 0.1}, True),
+        (None, {"control": "missed-pixels", "risk": 0.1}, False),
+        (None, {"control": "missed-pixels", "missed-objects": {"upper": 0.2}}, True),
+        (None, {"control": "missed-objects", "flagged-pixels": {"risk": 0.1}}, False),
+        (None, {"over_time": {"detected": 0.5}}, True),
+        (None, {"size": {"0-100": {"found": 0.5}}}, False),
+        (["*.found"], {"size": {"0-100": {"found": 0.5}}}, True),
+    ],
+)
+def test_numbers_of_specks_are_said_above_the_table(
+    tmp_path: Path, keys: list[str] | None, flagged: dict[str, object], of_objects: bool
+) -> None:
+    """The first result has four single pixels in a frame, the other one has none."""
+    paths = pair(tmp_path)
+    counts = COUNTS | {"objects": 20, "small_objects": 0, "small_object_frames": 0}
+    specks = {"small_objects": 4, "small_object_frames": 1}
+    for path, counted in ((paths[0], counts | specks), (paths[1], counts)):
+        content = json.loads(path.read_text())
+        content |= {"counts": counted, "flagged": {"entropy": flagged}}
+        path.write_text(json.dumps(content))
+    text = format_comparison(compare(load_results(paths), keys=keys))
+    assert (f"\n\n{SPECKS}\n\n| number " in text) is of_objects
+    assert ("specks" in text) is of_objects
+
+
+def test_specks_are_said_once_for_results_that_have_the_same(tmp_path: Path) -> None:
+    paths = pair(tmp_path)
+    counts = COUNTS | {"objects": 20, "small_objects": 4, "small_object_frames": 1}
+    for path in paths:
+        content = json.loads(path.read_text())
+        flagged = {"over_time": {"detected": 0.5}}
+        content |= {"counts": counts, "flagged": {"entropy": flagged, "msp": flagged}}
+        path.write_text(json.dumps(content))
+    (sentence,) = compare(load_results(paths), scores=["entropy", "msp"]).small_objects
+    assert sentence == SPECKS.replace("first: ", "first, other: ")
+
+
+@pytest.mark.parametrize(("p_value", "best"), [(0.049, 0), (0.065, None)])
+def test_bold_asks_for_the_interval_and_for_p_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, p_value: float, best: int | None
+) -> None:
+    """Few effective units end an interval at the outermost replicate, while p cannot decide."""
+    chance = Chance(0.007, 0.146, p_value, 16.0)
+    monkeypatch.setattr(comparison_module, "paired_difference", lambda *_: chance)
+    comparison = compare(load_results(pair(tmp_path)), keys=[AUROC])
+    assert rows(comparison)[AUROC].best == best
+    text = " ".join(format_comparison(comparison).split())
+    rule = "the 95 % interval of each paired difference excludes 0, and its p is below .05."
+    assert f"Bold is better than every other column by more than chance: {rule}" in text
 
 
 def test_settings_of_a_threshold_have_no_difference(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from tests.support.scenes import (
     carried,
     write_maps,
     write_page,
+    write_picture,
 )
 
 
@@ -187,6 +188,22 @@ def test_a_speck_counts_where_there_is_no_larger_object() -> None:
     objects, counted = labelled_objects(label)
     assert objects.number[15, 15] == 1
     assert counted.tolist() == [True]
+
+
+def test_a_frame_says_whether_its_objects_are_specks(scene: Scene, tmp_path: Path) -> None:
+    specks = np.zeros(SIZE, np.uint8)
+    specks[4, 4] = specks[9, 9] = 1
+    labels = {
+        NAMES[0]: specks,
+        NAMES[1]: np.zeros(SIZE, np.uint8),
+        NAMES[2]: specks.copy(),
+    }
+    labels[NAMES[2]][20:24, 20:24] = 1
+    for name, label in labels.items():
+        write_picture(tmp_path / "masks", name, label)
+    page = write_page(scene.maps, tmp_path / "specks", anomaly_labels=tmp_path / "masks")
+    said = [(frame["objects"], frame["specks"]) for frame in table(page, "frames")]
+    assert said[:4] == [(2, True), (0, False), (1, False), (None, False)]
 
 
 def test_the_usual_scores_are_shown(scene: Scene, tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from segunc.decisions.flags import Threshold
 from segunc.gallery.review_page import run_id, write_verdicts
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import JudgedRegion, Verdict, read_verdicts
-from tests.support.scenes import NAMES, SIZE, Scene, carried, write_maps, write_page
+from tests.support.scenes import (
+    NAMES,
+    SIZE,
+    Scene,
+    carried,
+    write_maps,
+    write_page,
+    write_picture,
+)
 from tests.support.visits import Visit, name_reviewer
 
 TIME = "2026-01-01T00:00:00.000Z"
@@ -246,6 +254,22 @@ def test_a_card_counts_the_flagged_objects(index: Path, visit: Visit) -> None:
     page = visit.open(index, "search=c%2520")
     # A bright object and a dark one, which no threshold of .5 reaches.
     assert "1 of 2 labelled objects flagged" in page.inner_text("#cards")
+
+
+def test_a_card_calls_objects_specks_where_there_is_no_larger_one(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    bright = np.zeros(SIZE, np.uint8)
+    bright[9, 9] = bright[12, 12] = bright[25, 2] = 1  # of the bright object, and of dark ground
+    one = np.zeros(SIZE, np.uint8)
+    one[9, 9] = 1
+    write_picture(tmp_path / "masks", NAMES[0], bright)
+    write_picture(tmp_path / "masks", NAMES[2], one)
+    index = write_page(scene.maps, tmp_path / "review", anomaly_labels=tmp_path / "masks")
+    cards = visit.open(index).inner_text("#cards")
+    assert "2 of 3 labelled specks (under 10 px) flagged" in cards
+    assert "1 of 1 labelled speck (under 10 px) flagged" in cards
+    assert "labelled object" not in cards
 
 
 def test_a_card_names_peak_and_area_of_the_strongest_region(

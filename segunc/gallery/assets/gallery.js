@@ -424,11 +424,13 @@
   /* What the threshold does to the labelled objects, each of which counts. */
   function objectsBadge(index, current) {
     const count = table.objects(index);
-    const plural = count === 1 ? "object" : "objects";
+    const noun = `labelled ${table.specks(index) ? "speck" : "object"}${count === 1 ? "" : "s"}`;
+    const { smallest } = segunc.data.page.objects;
+    const size = table.specks(index) ? ` (under ${smallest} px)` : "";
     const title = "what the threshold does to the labelled anomaly";
     const objects = current.score ? table.flaggedObjects(index, current) : null;
-    if (!objects) return badge("machine", title, `${count} labelled ${plural}`);
-    const words = `${objects.flagged} of ${objects.of} labelled ${plural} flagged`;
+    if (!objects) return badge("machine", title, `${count} ${noun}${size}`);
+    const words = `${objects.flagged} of ${objects.of} ${noun}${size} flagged`;
     return badge(`machine ${table.outcome(index, current)}`, title, words);
   }
 

@@ -214,8 +214,9 @@
     const shares = [...new Set(Object.values(page.scores).map(percent))];
     const words =
       `An object is a connected region (8 neighbours) of the label of at least ` +
-      `${page.objects.smallest} pixels, or any region where a frame has no larger one. It is ` +
-      `flagged where at least ${shares.join(" or, by another score, ")} of its pixels have a ` +
+      `${page.objects.smallest} pixels, or any region where a frame has no larger one: its card ` +
+      `calls them specks. It is flagged where at least ` +
+      `${shares.join(" or, by another score, ")} of its pixels have a ` +
       "score at or above the threshold. A frame counts as flagged where all its objects are. " +
       "What a reviewer calls missed is a verdict of its own.";
     return section("Flagged and not flagged", element("p", {}, words));

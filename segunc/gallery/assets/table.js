@@ -189,6 +189,8 @@
     /* Peak and area of the strongest region at the recorded threshold; null without one. */
     strongest: (index, score) => frames[index].strongest[score] ?? null,
     objects: (index) => (revealed(index) ? frames[index].objects : null),
+    /* Whether the labelled objects of a frame are specks, which count for want of a larger one. */
+    specks: (index) => frames[index].specks,
     problems: (index) => frames[index].problems,
     index: (name) => indices.get(name) ?? null,
     hasMoments: frames.some(({ time }) => time !== null),
