@@ -211,7 +211,7 @@ def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     """
     from segunc.posteriors.model import default_scores
     from segunc.training.config import recorded_data
-    from segunc.verbs.init_update import CALIBRATIONS
+    from segunc.verbs.init_update import CALIBRATIONS, free_result
 
     has_data = recorded_data(model) is not None
     data_words = _data_words(options.settings)
@@ -239,7 +239,7 @@ def _step_after_finetune(model: Path, options: opts.FinetuneOptions) -> str:
     # Data that were typed stand in the record of the model, not in the configuration.
     if data_words or not _names_data(options.config):
         config = []
-    words = [*config, "--model", str(model), "--out", "metrics.json"]
+    words = [*config, "--model", str(model), "--out", free_result()]
     return f"segunc evaluate {shlex.join(words)}"
 
 

@@ -34,6 +34,7 @@ from segunc.decisions.flags import (
     smallest_object_of,
 )
 from segunc.decisions.guarantee import FITTED_KEYS, RISKS, SETTINGS
+from segunc.evaluation.comparison import heading
 from segunc.evaluation.evaluator import Evaluator, Gatherer, Measures, Result
 from segunc.evaluation.from_maps import NO_LABEL, MapsSource, evaluate_maps
 from segunc.evaluation.from_model import ModelSource, evaluate_model
@@ -44,6 +45,7 @@ from segunc.evaluation.resampling import (
     Resampling,
     encoded_replicates,
     is_sidecar,
+    load_results,
     record_replicates,
     resampled_units,
     sidecar_path,
@@ -248,8 +250,12 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     result = measured.result
     result["run"] |= _run_of(data.options, measures, command=recorded_command("evaluate", options))
     measured.gatherer.record_bootstrap(result, options.resample)
+    replaced = ""
     if out is not None:
+        earlier = _heading_of(out)
         _write(out, result, measured.gatherer.replicates())
+        if earlier not in ("", _heading_of(out)):
+            replaced = f"replaces {out}, which was {earlier}"
     small_objects = small_objects_of(result).warning
     kept, broken = _promises(result)
     return EvaluateResult(
@@ -259,6 +265,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         notes=(
             *data.notes,
             *measured.notes,
+            *([replaced] if replaced else []),
             *([small_objects] if small_objects else []),
             *_notes_on_thresholds(measures.flag, _manifest_of(options)),
             *kept,
@@ -327,6 +334,16 @@ def _thresholds_record(flag: Mapping[str, Threshold]) -> dict[str, dict[str, str
         if threshold.guarantee is not None:
             record[score] = {"file": threshold.source, "sha256": threshold.sha256}
     return record
+
+
+def _heading_of(path: Path) -> str:
+    """Return what the result in a file is of; empty where there is no file."""
+    if not path.exists():
+        return ""
+    try:
+        return heading(load_results([path], ["a result of"])[0])
+    except InputError:
+        return "no result that this version reads"
 
 
 def _write(out: Path, result: Result, replicates: Replicates) -> None:

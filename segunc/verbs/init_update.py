@@ -377,10 +377,20 @@ def _fit_again(config: Path, model: _RecordedModel | None) -> str:
     return f"segunc finetune {shlex.join(words)}"
 
 
+def free_result() -> str:
+    """Return the name of a result that no file in the working directory has."""
+    name = "metrics.json"
+    number = 2
+    while Path(name).exists():
+        name = f"metrics-{number}.json"
+        number += 1
+    return name
+
+
 def _evaluation(config: Path, model: _RecordedModel | None) -> str:
     """Return the command that evaluates a model."""
     folder = "MODEL" if model is None else str(model.folder)
-    words = ["--config", str(config), "--model", folder, "--out", "metrics.json"]
+    words = ["--config", str(config), "--model", folder, "--out", free_result()]
     return f"segunc evaluate {shlex.join(words)}"
 
 

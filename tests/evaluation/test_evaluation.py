@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import segunc
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.labels import LabelMap, label_map
 from segunc.data.masks import ROAD_ANOMALY
@@ -389,3 +390,29 @@ def test_pixels_outside_the_mask_of_a_run_are_not_counted(tmp_path, run):
     for section in ("scores", "segmentation", "calibration", "selective"):
         assert result[section] == expected[section]
     assert result["counts"]["pixels"] + result["counts"]["ignored_pixels"] == 4 * kept.size
+
+
+def test_a_result_of_other_frames_is_replaced_with_a_note(folder: Path) -> None:
+    out = folder / "metrics.json"
+    options = {
+        "maps": folder / "maps",
+        "anomaly_labels": folder / "anomaly",
+        "out": out,
+        "replicates": 0,
+    }
+    first = segunc.evaluate(**options)
+    again = segunc.evaluate(**options)
+    fewer = segunc.evaluate(**options, frames="lund")
+    assert not [note for note in (*first.notes, *again.notes) if "replaces" in note]
+    replaced = [note for note in fewer.notes if "replaces" in note]
+    assert len(replaced) == 1
+    assert replaced[0].startswith(f"replaces {out}, which was a result of: ")
+
+
+def test_a_file_that_is_no_result_is_replaced_with_a_note(folder: Path) -> None:
+    out = folder / "metrics.json"
+    out.write_text("{}")
+    result = segunc.evaluate(
+        maps=folder / "maps", anomaly_labels=folder / "anomaly", out=out, replicates=0
+    )
+    assert f"replaces {out}, which was no result that this version reads" in result.notes

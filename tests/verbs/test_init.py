@@ -49,7 +49,7 @@ from segunc.training.config import (
 from segunc.verbs import threshold as threshold_module
 from segunc.verbs.evaluate import chosen_words, fitted_in_use, label_sources, unrecorded_words
 from segunc.verbs.init import InitResult
-from segunc.verbs.init_update import step_after_update, steps_with
+from segunc.verbs.init_update import free_result, step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
 from segunc.verbs.training import _note_changed_list, _note_other_data
 from tests.verbs.processes import FAST, refuse, succeed
@@ -1798,3 +1798,13 @@ def test_an_unknown_setting_is_named_as_it_was_typed(tmp_path: Path) -> None:
     message = refuse("train --config", config, "--out", tmp_path / "out", "--data.crop_size 8")
     assert "train: --data.crop_size is no setting (did you mean --data.crop?)" in message
     assert "mine.yaml" not in message
+
+
+def test_the_next_evaluation_is_written_beside_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert free_result() == "metrics.json"
+    for name in ("metrics.json", "metrics-2.json"):
+        Path(name).touch()
+    assert free_result() == "metrics-3.json"
