@@ -33,7 +33,7 @@ from segunc.data.splits import find_copies
 from segunc.gallery.pictures import OVERLAY_FORMAT, OVERLAY_NAME
 from segunc.gallery.review_page import PAGE_FORMAT, PAGE_NAME
 from segunc.maps.labelled import LabelSources, open_maps
-from segunc.maps.manifest import FORMAT as MAPS_FORMAT, seal
+from segunc.maps.manifest import FORMAT as MAPS_FORMAT
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions, TrainOptions
@@ -52,6 +52,7 @@ from segunc.verbs.init import InitResult
 from segunc.verbs.init_update import free_result, step_after_update, steps_with
 from segunc.verbs.output_folders import NETWORK, RECORDS, is_output_folder
 from segunc.verbs.training import _note_changed_list, _note_other_data
+from tests.maps.fakes import edit_manifest
 from tests.verbs.processes import FAST, refuse, succeed
 
 CAMVID = label_map("camvid")
@@ -1070,16 +1071,15 @@ def fitted_maps(maps: Path) -> Path:
     """Maps whose model records a temperature of val and an anomaly score of a folder."""
     out = maps.with_name("fitted-maps")
     shutil.copytree(maps, out)
-    path = out / MANIFEST_NAME
-    manifest = json.loads(path.read_text())
     camvid = {"dataset": "camvid", "split": "val"}
     chosen_on = [{"what": "calibration", **camvid}, {"what": "anomaly", **IMAGES}]
-    manifest["model"]["chosen_on"] = chosen_on
-    path.write_text(json.dumps(seal(manifest)))
+    edit_manifest(out, lambda manifest: manifest["model"].update(chosen_on=chosen_on))
     return out
 
 
-@pytest.mark.parametrize(("score", "noted"), [("entropy", True), ("logit-variance", False)])
+@pytest.mark.parametrize(
+    ("score", "noted"), [("entropy", True), ("deterministic-max-logit", False)]
+)
 def test_an_evaluation_notes_only_what_was_fitted_for_its_scores(
     fitted_maps: Path, tmp_path: Path, score: str, noted: bool
 ) -> None:
@@ -1097,11 +1097,13 @@ def test_an_evaluation_of_calibrated_probabilities_notes_the_temperature(
     made: Made, fitted_maps: Path
 ) -> None:
     labels = ("--labels", made.data / "masks" / "val", "--config", made.config)
-    words = ("--maps", fitted_maps, "--scores", "logit-variance")
+    words = ("--maps", fitted_maps, "--scores", "deterministic-max-logit")
     assert TEMPERATURE in succeed("evaluate --replicates 0", *words, *labels).stdout
 
 
-@pytest.mark.parametrize(("score", "noted"), [("entropy", True), ("logit-variance", False)])
+@pytest.mark.parametrize(
+    ("score", "noted"), [("entropy", True), ("deterministic-max-logit", False)]
+)
 def test_a_threshold_records_only_what_was_fitted_for_its_score(
     made: Made, fitted_maps: Path, tmp_path: Path, score: str, noted: bool
 ) -> None:
