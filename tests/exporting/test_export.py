@@ -35,6 +35,7 @@ from segunc.baselines.mc_dropout import OwnDropout, convert_dropout
 from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
 from segunc.cli.run import SHOWN
 from segunc.core.errors import InputError
+from segunc.core.files import without_seal, write_result
 from segunc.exporting import check, graph
 from segunc.exporting.check import check_frames, check_inputs, compare
 from segunc.exporting.operators import operators_of, tensorrt_check
@@ -512,16 +513,16 @@ def exported(predicted: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_threshold_of_frames_of_another_size_is_noted(
     exported: Path, predicted: Job, tmp_path: Path
 ) -> None:
-    content = json.loads((exported / "threshold.json").read_text())
+    same = exported / "threshold.json"
+    content = without_seal(json.loads(same.read_text()), same)
     path = tmp_path / "other.json"
-    path.write_text(json.dumps(content | {"sizes": ["640x480"]}))
+    write_result(path, content | {"sizes": ["640x480"]})
     how: dict[str, Any] = {"to": "pt2", "draws": 4, "scores": ["entropy"], "size": (64, 128)}
     out = tmp_path / "other"
     made = segunc.export(model=predicted.abnn, out=out, threshold=path, **how)
     assert made.notes[0].startswith(
         f"{path} was calibrated on frames of 640x480 pixels, and these have 128x64: "
     )
-    same = exported / "threshold.json"
     made = segunc.export(model=predicted.abnn, out=tmp_path / "same", threshold=same, **how)
     assert not any("these have" in note for note in made.notes)
 
