@@ -343,7 +343,7 @@ def _heading_of(path: Path) -> str:
     try:
         return heading(load_results([path], ["a result of"])[0])
     except InputError:
-        return "no result that this version reads"
+        return "no result that can be read"
 
 
 def _write(out: Path, result: Result, replicates: Replicates) -> None:

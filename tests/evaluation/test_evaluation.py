@@ -415,4 +415,4 @@ def test_a_file_that_is_no_result_is_replaced_with_a_note(folder: Path) -> None:
     result = segunc.evaluate(
         maps=folder / "maps", anomaly_labels=folder / "anomaly", out=out, replicates=0
     )
-    assert f"replaces {out}, which was no result that this version reads" in result.notes
+    assert f"replaces {out}, which was no result that can be read" in result.notes
