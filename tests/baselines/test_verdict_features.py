@@ -359,6 +359,23 @@ def test_an_evaluation_of_maps_names_the_frames_of_verdicts(
     assert "by verdicts" in json.loads((tmp_path / "threshold.json").read_text())["chosen"]
 
 
+def test_frames_of_verdicts_are_not_noted_of_scores_without_the_bank(
+    drive: Drive, learnt: Path, tmp_path: Path
+) -> None:
+    masks = ("--dataset folder-255 --anomaly-labels", labelled(drive, tmp_path) / "masks")
+    predict(learnt, drive.images, tmp_path / "maps", "knn,entropy")
+    words = ("--maps", tmp_path / "maps", *masks)
+    out = tmp_path / "m.json"
+    done = succeed("evaluate --replicates 0 --scores entropy", *words, "--out", out)
+    assert "by verdicts" not in done.stdout
+    assert "learned_frames" not in json.loads(out.read_text())["run"]
+    out = tmp_path / "threshold.json"
+    options = "threshold --score entropy --control flagged-pixels --level 0.9"
+    made = succeed(options, *words, "--out", out)
+    assert "by verdicts" not in made.stdout
+    assert "by verdicts" not in json.loads(out.read_text())["chosen"]
+
+
 def test_an_evaluation_of_a_model_knows_images_under_other_names(
     drive: Drive, learnt: Path, tmp_path: Path
 ) -> None:
