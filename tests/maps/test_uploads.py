@@ -241,7 +241,7 @@ def test_another_run_at_the_same_time_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_files_that_are_no_maps_are_left_alone(system: Any) -> None:
     system.pipe_file("/results/maps/letter.txt", b"mine")
-    with pytest.raises(InputError, match=r"holds 1 files and no maps, for example letter\.txt"):
+    with pytest.raises(InputError, match=r"holds 1 file and no maps, for example letter\.txt"):
         fetch_maps(URL)
     assert remote(system) == {"letter.txt": b"mine"}
 

@@ -893,9 +893,15 @@ def test_failures_that_were_looked_for_and_not_found_are_counted_by_frames(
 
 
 def test_no_failure_found_is_another_fact_than_not_measured(facts: dict[str, Any]) -> None:
-    found_none = {**facts, "failures": [], "failures_searched": 14}
+    found_none = {
+        **facts,
+        "failures": [],
+        "failures_searched": 14,
+        "failures_labels": "labels in the folder masks",
+    }
     assert "failures" not in _gaps(found_none)
-    assert "were looked for in 14 labelled frames, and none was found." in render(found_none, "0")
+    text = "were looked for in 14 labelled frames (labels in the folder masks), and none was found."
+    assert text in render(found_none, "0")
     not_measured = {**facts, "failures": [], "failures_searched": 0}
     assert "failures" in _gaps(not_measured)
 

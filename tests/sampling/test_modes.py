@@ -278,7 +278,7 @@ def unreached() -> Model:
     return segunc.ABNN(alpha=0.1).fit(segunc.wrap(network, NAMES))
 
 
-NEVER_CALLED = "1 normalisation layers are never called.*unused"
+NEVER_CALLED = "1 normalisation layer is never called.*unused"
 
 
 def test_a_note_of_the_sampler_is_a_warning_at_the_line_of_the_caller() -> None:

@@ -430,7 +430,7 @@ def drop(job: Job, out: Path, words: str) -> str:
 def test_a_networks_own_dropout_layers_are_drawn(trained: Job, tmp_path: Path) -> None:
     """FPN carries dropout 0.2 in its decoder."""
     printed = drop(trained, tmp_path / "own", "--mc_dropout.sites own")
-    assert "own 1 dropout layers, nothing is trained" in printed
+    assert "own 1 dropout layer, nothing is trained" in printed
     assert load_model(tmp_path / "own").posterior.p == (0.2,)
 
 

@@ -236,7 +236,7 @@ def test_import_says_that_the_network_has_no_noise_and_the_command_that_adds_it(
 ) -> None:
     assert main(["import", place.source, "--trust", "--out", "mine"]) == 0
     printed = capsys.readouterr().out
-    assert "1 normalisation layers with 4 channels can take noise" in printed
+    assert "1 normalisation layer with 4 channels can take noise" in printed
     assert "wrote mine, which has no noise yet" in printed
     command = printed.splitlines()[-1].partition("segunc finetune ")[2]
     assert main(["finetune", *command.split(), "--device", "cpu"]) == 0
