@@ -72,7 +72,7 @@ def test_a_buffer_that_the_network_makes_itself_is_left_out() -> None:
     ours = Indexed()
     state = {"block.weight": torch.ones(3), "block.index": torch.arange(9)}
     notes = load_foreign(ours, state, "the file")
-    assert "left out 1 tensors, e.g. block.index" in notes[0]
+    assert "left out 1 tensor, e.g. block.index" in notes[0]
     assert torch.equal(ours.block.weight, torch.ones(3))
 
 
@@ -87,7 +87,7 @@ def test_an_index_that_the_network_does_not_know_is_left_out() -> None:
     ours = nn.ModuleDict({"block": nn.LayerNorm(3)})
     state = {**ours.state_dict(), "block.relative_position_index": torch.arange(9)}
     notes = load_foreign(ours, state, "the file")
-    assert "left out 1 tensors" in notes[0]
+    assert "left out 1 tensor" in notes[0]
 
 
 class Extra(nn.Sequential):
@@ -122,4 +122,4 @@ def test_extra_state_in_a_file_is_left_out() -> None:
     torch_file = {"0.weight": theirs[0].weight, "0.bias": theirs[0].bias}
     state = {**torch_file, "_extra_state.scale": torch.ones(2)}
     notes = load_foreign(Extra(), state, "the file")
-    assert "left out 1 tensors" in notes[0]
+    assert "left out 1 tensor" in notes[0]
