@@ -264,7 +264,7 @@ def test_members_keep_their_training_when_scales_are_learnt() -> None:
 def test_scales_of_layers_need_validation_frames() -> None:
     base = segunc.wrap(body(), CLASSES)
     images, labels = frames()[0]
-    with pytest.raises(segunc.InputError, match="1 validation frames with labels are too few"):
+    with pytest.raises(segunc.InputError, match="1 labelled validation frame is too few"):
         SETTINGS.fit(base, [(images[:1], labels[:1])])
     with pytest.raises(segunc.InputError, match=r"abnn\.alpha_by layer needs data"):
         SETTINGS.fit(base)
