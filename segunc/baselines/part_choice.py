@@ -26,7 +26,7 @@ from segunc.baselines.fitted import (
     frames_of,
 )
 from segunc.core.errors import InputError
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.data.images import Image, Labels, resize_nearest
 from segunc.data.labels import IGNORE, UNKNOWN
 from segunc.data.pasting import paste_objects
@@ -270,7 +270,7 @@ def choose_parts(
     if different < MIN_FRAMES:
         reason = (
             f"{counted(different, 'different frame')} with pasted objects "
-            f"{'is' if different == 1 else 'are'} fewer than {MIN_FRAMES}, so "
+            f"{agreeing('is', different)} fewer than {MIN_FRAMES}, so "
             f"{' + '.join(candidates[first].parts)} is taken"
         )
     else:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import segunc
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
-from segunc.core.terminal import counted, say, visible
+from segunc.core.terminal import agreeing, counted, say, visible
 from segunc.core.urls import local_folder
 
 FUNCTIONS = {"import": "import_network"}  # functions of verbs whose name is a word of Python
@@ -314,7 +314,7 @@ def _show_predict(result: Any, options: opts.PredictOptions) -> Iterator[str]:
         yield (
             f"{counted(finished + skipped, 'frame')} in {done.out}:"
             f" {finished} in {seconds:.1f} s ({rate:.2f} frames/s),"
-            f" {skipped} {'was' if skipped == 1 else 'were'} finished before; {done.how}"
+            f" {skipped} {agreeing('was', skipped)} finished before; {done.how}"
         )
         if done.video is not None:
             yield f"overlay video: {done.video}"

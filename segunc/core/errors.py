@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from segunc.core.terminal import counted
+
 _NO_MEMORY = re.compile(
     "not enough memory|out ?of ?memory|allocate memory|insufficient memory|bad_alloc|map segment|"
     "create a (primitive|memory)",
@@ -137,23 +139,20 @@ def failed_frames(failed: Mapping[str, str], what: str) -> str:
 
     Args:
         failed: frame -> why it failed.
-        what: what became of several, e.g. ``are not in the recording``.
+        what: what became of one of them, e.g. ``is not in the recording``.
 
     Returns:
         The line; empty where none failed.
 
-    >>> failed_frames({"a": "it is damaged", "b": "it is empty"}, "have no picture")
+    >>> failed_frames({"a": "it is damaged", "b": "it is empty"}, "has no picture")
     '2 frames have no picture, first a (it is damaged)'
     """
     if not failed:
         return ""
     frame, reason = next(iter(failed.items()))
-    frames = "1 frame" if len(failed) == 1 else f"{len(failed)} frames"
-    if len(failed) == 1:
-        verb, _, rest = what.partition(" ")
-        verb_of_one = {"are": "is", "have": "has"}.get(verb, verb)
-        what = f"{verb_of_one} {rest}"
-    return f"{frames} {what}, first {frame} ({reason})"
+    verb, _, rest = what.partition(" ")
+    frames = counted(len(failed), "frame", verb)
+    return f"{frames} {rest}, first {frame} ({reason})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -70,6 +70,9 @@ def open_standard_streams() -> None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
+_VERBS_OF_SEVERAL = {"is": "are", "was": "were", "has": "have", "goes": "go"}
+
+
 def counted(number: int, noun: str, verb: str = "") -> str:
     """Return a number with its noun, and with the verb that follows, if any: ``1 member``,
     ``2 members are``.
@@ -77,9 +80,19 @@ def counted(number: int, noun: str, verb: str = "") -> str:
     Args:
         number: how many there are.
         noun: one of them; an s makes it several.
-        verb: of one of them, such as ``is``, ``has`` or ``holds``.
+        verb: of one of them, as for :func:`agreeing`.
+    """
+    nouns = noun if number == 1 else f"{noun}s"
+    return f"{number:,} {nouns} {agreeing(verb, number)}".rstrip()
+
+
+def agreeing(verb: str, number: int) -> str:
+    """Return a verb in the form that a number asks for: ``has`` of 1, ``have`` of any other.
+
+    Args:
+        verb: of one, such as ``is``, ``has`` or ``holds``.
+        number: how many do what the verb says.
     """
     if number == 1:
-        return f"1 {noun} {verb}".rstrip()
-    verb_of_several = {"is": "are", "was": "were", "has": "have"}.get(verb, verb.removesuffix("s"))
-    return f"{number} {noun}s {verb_of_several}".rstrip()
+        return verb
+    return _VERBS_OF_SEVERAL.get(verb, verb.removesuffix("s"))

@@ -192,7 +192,7 @@ def _without_outputs(
     kept = [path for path in files if output_of(path.parent) is None]
     outputs = sorted({output for output in output_of_folder.values() if output is not None})
     if outputs:
-        number = "1 folder" if len(outputs) == 1 else f"{len(outputs)} folders"
+        number = counted(len(outputs), "folder")
         first = "" if len(outputs) == 1 else "the first is "
         found.notes.append(
             f"passes over {number} that segunc made, {first}{outputs[0]}; --images and --labels "

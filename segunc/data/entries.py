@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.data.frame_lists import images_in_two_splits, read_frame_list
 from segunc.data.frame_names import frame_name
 from segunc.data.labels import IGNORE, LabelMap, label_map, label_values
@@ -228,7 +228,7 @@ class DatasetEntry:
         if len(training) <= held_out:
             raise InputError(
                 f"{counted(len(training), 'frame')} of train in {root} "
-                f"{'is' if len(training) == 1 else 'are'} without "
+                f"{agreeing('is', len(training))} without "
                 f"{' or '.join(self.anomalies)}, and {held_out} are held out to select on",
                 hint="declare another class the anomaly",
             )
@@ -345,7 +345,7 @@ def _frames_of_list(list_path: Path, root: Path, split: str) -> list[tuple[str, 
     if missing:
         raise InputError(
             f"{counted(len(missing), 'file')} of {list_path} "
-            f"{'is' if len(missing) == 1 else 'are'} not in {root}, the first is {missing[0]}",
+            f"{agreeing('is', len(missing))} not in {root}, the first is {missing[0]}",
             hint="--data.root (or --root) is the folder that segunc init was given; "
             "or run it again",
         )

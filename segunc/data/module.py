@@ -31,7 +31,7 @@ from segunc.core.bounds import (
 )
 from segunc.core.errors import InputError, shortened
 from segunc.core.patterns import Searcher, pattern_of_file
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.data.channels import COLOUR, load_frame
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import Sample
@@ -444,7 +444,7 @@ class SegmentationDataModule(L.LightningDataModule):
             classes = " or ".join(self.entry.declared)
             without = f" without {classes}" if classes else ""
             raise InputError(
-                f"{counted(frames, 'training frame')}{without} {'is' if frames == 1 else 'are'} "
+                f"{counted(frames, 'training frame')}{without} {agreeing('is', frames)} "
                 f"fewer than a batch of {self.batch_size}",
                 hint="lower data.batch_size",
             )

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, frame_order, open_file, read_text, reading
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.data.frame_names import composed, frame_stem
 from segunc.data.image_files import IMAGE_SUFFIXES, is_hidden
 from segunc.data.names import SPLIT_WORDS, words_of
@@ -422,7 +422,7 @@ class Copies:
         if not self.across:
             return ""
         copy, original = self.across[0]
-        images = "1 image has" if len(self.across) == 1 else f"{len(self.across)} images have"
+        images = counted(len(self.across), "image", "has")
         return (
             f"{images} the bytes of an image of another split, the first is {copy.image} "
             f"({copy.split}), as {original.image} ({original.split}): results on copies are too "
@@ -434,7 +434,7 @@ class Copies:
         if not self.within:
             return ""
         count = len(self.within)
-        images = "1 image has" if count == 1 else f"{count} images have"
+        images = counted(count, "image", "has")
         return f"{images} the bytes of another image of the same split: {_shown(self.within)}"
 
     def note_on_new(self, new: Collection[Path]) -> str:
@@ -444,8 +444,8 @@ class Copies:
         copies = [both for both in self.within if both[0].image in new]
         if not copies:
             return ""
-        have = "has" if len(copies) == 1 else "have"
-        frames = "1 new frame" if len(new) == 1 else f"{len(new)} new frames"
+        have = agreeing("has", len(copies))
+        frames = counted(len(new), "new frame")
         return (
             f"{len(copies)} of the {frames} {have} the bytes of frames that are there already: "
             f"{_shown(copies)}"

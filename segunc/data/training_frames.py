@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 
 SELECTION = "selection"
 """A split of every data set with class labels: val, or what stands in for it where every frame of
@@ -54,8 +54,8 @@ class TrainingFrames:
         others = self.train + self.substitute + of_sequence
         parts = [
             f"{self.left_out} of {self.left_out + others} training frames "
-            f"{'holds' if self.left_out == 1 else 'hold'} {classes} and "
-            f"{'is' if self.left_out == 1 else 'are'} left out"
+            f"{agreeing('holds', self.left_out)} {classes} and "
+            f"{agreeing('is', self.left_out)} left out"
         ]
         if self.substitute:
             reason = f"every frame of val holds {classes}"
@@ -66,16 +66,16 @@ class TrainingFrames:
                 purpose = f"for the split {SELECTION}"
             parts.append(
                 f"{reason}, so {self.substitute} of the other {others} "
-                f"{'is' if self.substitute == 1 else 'are'} taken {purpose}"
+                f"{agreeing('is', self.substitute)} taken {purpose}"
             )
         elif self.validation_left_out:
             parts.append(
-                f"so {'is' if self.validation_left_out == 1 else 'are'} "
+                f"so {agreeing('is', self.validation_left_out)} "
                 f"{counted(self.validation_left_out, 'frame')} of val"
             )
         if of_sequence:
             parts.append(f"the epoch is chosen on the {of_sequence} of sequence {self.held_out}")
-        parts.append(f"{self.train} {'is' if self.train == 1 else 'are'} left to train")
+        parts.append(f"{self.train} {agreeing('is', self.train)} left to train")
         return "; ".join(parts)
 
     def warning(self, batch_size: int) -> str:

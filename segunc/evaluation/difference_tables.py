@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from segunc.core.terminal import counted
 from segunc.evaluation.comparison import NULL, format_number, markdown_table
 from segunc.evaluation.map_differences import (
     FlaggedDifference,
@@ -36,7 +37,7 @@ class DifferenceTable:
 
 def heading_of(difference: MapsDifference) -> str:
     """Return what is compared, in one line."""
-    frames = "1 frame" if difference.frames == 1 else f"{difference.frames:,} frames"
+    frames = counted(difference.frames, "frame")
     return (
         f"{difference.other} against {difference.baseline} (baseline): {frames}, "
         f"{difference.pixels:,} pixels"

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError, nearest
+from segunc.core.terminal import counted
 from segunc.data.labels import IGNORE
 from segunc.evaluation.arrays import (
     DEFAULT_SCORE,
@@ -141,7 +142,7 @@ def _frames(maps: Maps, labels: Mapping[str, Array]) -> list[ArrayFrame]:
     for column, arrays in maps.columns().items():
         if len(arrays) != len(labels):
             raise InputError(
-                f"{column} has {_frames_of(len(arrays))}, and labels has {len(labels)}",
+                f"{column} has {counted(len(arrays), 'frame')}, and labels has {len(labels)}",
                 hint="give one label for each map, in the same order",
             )
         for (name, label), array in zip(labels.items(), arrays, strict=True):
@@ -164,10 +165,6 @@ def _frames(maps: Maps, labels: Mapping[str, Array]) -> list[ArrayFrame]:
             frame.probabilities = maps.probabilities[number]
         frames.append(frame)
     return frames
-
-
-def _frames_of(number: int) -> str:
-    return "1 frame" if number == 1 else f"{number} frames"
 
 
 def _size(array: Array) -> str:

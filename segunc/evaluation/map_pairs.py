@@ -442,7 +442,7 @@ class MapsPair:
 
 
 def _frames(names: Sequence[str]) -> str:
-    return "1 frame is" if len(names) == 1 else f"{len(names)} frames are"
+    return counted(len(names), "frame", "is")
 
 
 def _settings(run: Mapping[str, Any]) -> dict[str, Any]:

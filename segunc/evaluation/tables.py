@@ -9,6 +9,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any, NamedTuple
 
+from segunc.core.terminal import counted
 from segunc.decisions.guarantee import RISKS
 from segunc.evaluation import flagged, parts
 from segunc.evaluation.comparison import NULL, first_of, format_cell, markdown_table
@@ -147,7 +148,7 @@ def _detection_tables(result: Result) -> Iterator[Table]:
     """Yield the pooled numbers of each protocol."""
     counts = result["counts"]
     pixels = (
-        f"{counts['pixels']:,} pixels of {_frames(counts['anomaly_frames'])}, "
+        f"{counts['pixels']:,} pixels of {counted(counts['anomaly_frames'], 'frame')}, "
         f"{_anomaly_share(counts)}"
     )
     for protocol in parts.PROTOCOLS:
@@ -157,7 +158,7 @@ def _detection_tables(result: Result) -> Iterator[Table]:
                 rows[score] = sections[protocol]
         over = pixels
         if protocol == "per-image":
-            frames = _frames(counts["anomaly_frames_with_both_classes"])
+            frames = counted(counts["anomaly_frames_with_both_classes"], "frame")
             over = f"mean over {frames} with anomalous and normal pixels"
         title = f"Anomaly scores, {protocol}: {over}"
         yield Table(title, _rows(rows, titles(parts.DETECTION)))
@@ -218,7 +219,9 @@ def _segmentation_table(result: Result) -> Table:
         "mean IoU": segmentation["miou"],
         "pixel accuracy": segmentation["accuracy"],
     }
-    pixels = f"{counts['labelled_pixels']:,} pixels of {_frames(counts['labelled_frames'])}"
+    pixels = (
+        f"{counts['labelled_pixels']:,} pixels of {counted(counts['labelled_frames'], 'frame')}"
+    )
     title = f"Segmentation, over {pixels}"
     unlabelled = [name for name in counts.get("unlabelled_classes", []) if iou[name] is not None]
     if unlabelled:
@@ -269,13 +272,13 @@ def _frames_of_alarms(result: Result) -> Iterator[str]:
     alarms: Mapping[str, Any] = result.get("flagged", {})
     keys = {key for numbers in alarms.values() for key in numbers}
     if "share" in keys:
-        frames = _frames(counts.get("labelled_frames", 0))
+        frames = counted(counts.get("labelled_frames", 0), "frame")
         yield (
             f"share, regions/frame, frames with one: of the known pixels of {frames} with class "
             "labels"
         )
     if "normal_share" in keys:
-        frames = _frames(counts.get("anomaly_frames", 0))
+        frames = counted(counts.get("anomaly_frames", 0), "frame")
         yield f"precision, recall, of normal pixels: of {frames} with anomaly labels"
 
 
@@ -368,7 +371,7 @@ def _verdict_tables(result: Result) -> Iterator[Table]:
             # A result of an earlier version does not count frames that were judged by regions.
             by_regions = judged.get("by_regions", 0)
             how = f", {by_regions} of them by verdicts on regions alone" if by_regions else ""
-            yield Table(f"{name}: {_frames(judged['frames'])}{how}", rows)
+            yield Table(f"{name}: {counted(judged['frames'], 'frame')}{how}", rows)
         if judged["regions"]:
             # A result of an earlier version compares no regions.
             compared = [
@@ -395,7 +398,7 @@ def _shared_regions(reviewer: str, pairs: Sequence[Mapping[str, Any]]) -> str:
 def _verdict_title(counts: Mapping[str, Any]) -> str:
     several = counts["judged_by_several"]
     disagreed = counts["disagreed_frames"]
-    title = f"Verdicts on {_frames(counts['judged_frames'])} of {counts['frames']}"
+    title = f"Verdicts on {counted(counts['judged_frames'], 'frame')} of {counts['frames']}"
     if several:
         title += f"; reviewers disagree on {disagreed} of {several} that two or more judged"
         title += f", a disputed share of {disagreed / several:.1%}"
@@ -425,7 +428,7 @@ def _verdict_rows(
         fewest, most = result["counts"]["rests_on"].get(dotted, (0, 0))
         units = f"{most}" if fewest == most else f"{fewest} to {most}"
         if name == ("missed_per_frame",):
-            units = _frames(most)  # in a column of regions
+            units = counted(most, "frame")  # in a column of regions
         title = _VERDICTS.get(name[0], " ".join(name))
         shown = {title: name}
         if result["reasons"].get(dotted) == DISPUTED:
@@ -491,7 +494,7 @@ def _notes(result: Result) -> Iterator[str]:
     yield from _by_reason("No interval", result.get("bootstrap", {}).get("no_interval", {}))
     yield from _by_reason("Not available", _missing_numbers(result))
     left_out = result["left_out"]
-    title = f"Left out: {len(left_out)} of {_frames(result['counts']['frames'])}"
+    title = f"Left out: {len(left_out)} of {counted(result['counts']['frames'], 'frame')}"
     yield from _by_reason(title, _reasons_of_frames(left_out))
 
 
@@ -579,7 +582,3 @@ def _anomaly_share(counts: Mapping[str, int]) -> str:
     """
     pixels = counts["anomaly_pixels"] + counts["normal_pixels"]
     return f"a share of {counts['anomaly_pixels'] / max(pixels, 1):.2g} anomaly pixels"
-
-
-def _frames(number: int) -> str:
-    return f"{number:,} frame{'' if number == 1 else 's'}"

@@ -58,7 +58,7 @@ class BenchmarkFiles:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        return failed_frames(self.failed, "have no file")
+        return failed_frames(self.failed, "has no file")
 
 
 def write_benchmark(

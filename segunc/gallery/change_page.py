@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from segunc.colours import DisplayRange, colourise
 from segunc.core.files import write_file
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.data.images import Image
 from segunc.gallery.pictures import CropWindow
 from segunc.maps.encoding import encode_jpeg, threshold_text
@@ -123,8 +123,8 @@ class Changes:
         lost = _gone(self.of("true-alarm"))
         if not lost:
             return ""
-        alarms = "1 alarm that was" if lost == 1 else f"{lost} alarms that were"
-        goes = "goes" if lost == 1 else "go"
+        alarms = f"{counted(lost, 'alarm')} that {agreeing('was', lost)}"
+        goes = agreeing("goes", lost)
         return (
             f"{alarms} called true {goes}: with this bank the model misses what reviewers want to "
             "find. Leave out the false alarms that look like them, and run the command again."
@@ -147,7 +147,7 @@ class Changes:
         left_out = ""
         if coverage.true_left_out:
             frames = counted(coverage.true_left_out, "frame")
-            was = "was" if coverage.true_left_out == 1 else "were"
+            was = agreeing("was", coverage.true_left_out)
             left_out = (
                 f" {frames} with regions called true or missed {was} not measured. Raise "
                 "--features.compared to measure all."

@@ -66,7 +66,7 @@ class WrittenDataset:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        return failed_frames(self.failed, "are not in the data set")
+        return failed_frames(self.failed, "is not in the data set")
 
 
 def import_fiftyone() -> Any:

@@ -77,7 +77,7 @@ class WrittenRecording:
     @property
     def failure(self) -> str:
         """Say which frames failed, in one line; empty where none did."""
-        return failed_frames(self.failed, "are not in the recording")
+        return failed_frames(self.failed, "is not in the recording")
 
 
 @dataclass(frozen=True)

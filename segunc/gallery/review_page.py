@@ -20,7 +20,7 @@ from segunc.colours import DisplayRange
 from segunc.core.errors import InputError
 from segunc.core.files import json_bytes, parse_json, read_bytes
 from segunc.core.removal import Ledger
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.core.version import tool_commit, tool_version
 from segunc.decisions.flags import (
     Threshold,
@@ -157,7 +157,7 @@ def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
         return EarlierVerdicts([], f"The verdicts of the earlier page in {out} cannot be read.")
     if not count:
         return EarlierVerdicts([], "")
-    are = "1 verdict that was" if count == 1 else f"{count} verdicts that were"
+    are = f"{counted(count, 'verdict')} that {agreeing('was', count)}"
     if verdicts:
         return EarlierVerdicts(verdicts, f"The page keeps {are} imported into the earlier one.")
     note = f"The page leaves out {are} imported into the earlier one, on another run."
@@ -192,7 +192,7 @@ def _image_notices(rows: Sequence[FrameRow], missing: str | None) -> list[str]:
     without = sum(IMAGE not in row.contents for row in rows)
     if not without:
         return []
-    have = "has" if without == 1 else "have"
+    have = agreeing("has", without)
     frames = counted(len(rows), "frame")
     return [f"{without} of {frames} {have} no image; the maps are shown alone."]
 

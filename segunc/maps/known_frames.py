@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 
 KNOWN_BELOW = 0.1
 """Decades of anomaly that hardly any frame stays below in all of its pixels, unless the bank of
@@ -38,7 +38,7 @@ def note_on_known_frames(records: Mapping[str, Mapping[str, Any]]) -> str:
         return ""
     return (
         f"{len(names)} of {counted(len(records), 'frame')} "
-        f"{'has' if len(names) == 1 else 'have'} no pixel of anomaly from {KNOWN_BELOW} on, "
+        f"{agreeing('has', len(names))} no pixel of anomaly from {KNOWN_BELOW} on, "
         f"first {', '.join(names[:3])}: the bank of features probably holds them, so their maps, "
         "and those of frames like them, say nothing of unknown objects"
     )

@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from segunc.core.errors import InputError, PartialFailure, one_line
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.data.images import Image
 from segunc.frames.source import Frame, FrameSource
 from segunc.maps.shards import Record
@@ -48,7 +48,7 @@ class Summary:
         first, reason = next(iter(self.failed.items()))
         return (
             f"{len(self.failed)} of {len(self.failed) + done} frames failed, "
-            f"first {first} ({reason}); the other {done} {'is' if done == 1 else 'are'} kept, "
+            f"first {first} ({reason}); the other {done} {agreeing('is', done)} kept, "
             "all failures are listed in manifest.json, and the same command tries them again"
         )
 
@@ -258,8 +258,7 @@ class _Run:
         return max(0, self.writer.shard.share(total) - len(self.writer.lines))
 
     def _kept(self) -> str:
-        number = len(self.writer.lines)
-        return f"{counted(number, 'finished frame')} {'is' if number == 1 else 'are'} kept"
+        return f"{counted(len(self.writer.lines), 'finished frame', 'is')} kept"
 
     def _lack_of_room(self) -> PartialFailure:
         """Return the error of a disk that is full, or too small for the maps to come."""

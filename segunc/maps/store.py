@@ -485,8 +485,10 @@ class MapsWriter:
             self._check_list(before, manifest)
 
     def _check_shards(self, before: Manifest) -> None:
-        """Raise InputError where a folder was begun in other shards. A run without shards takes up
-        shards that have all ended."""
+        """Raise InputError where a folder was begun in other shards.
+
+        A run without shards takes up shards that have all ended.
+        """
         count = before.get("shards", 1)
         if count == self.shard.count:
             return

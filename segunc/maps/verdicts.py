@@ -231,7 +231,7 @@ def note_on_changes(verdicts: Sequence[Verdict]) -> str:
     changed = sum(len(different) > 1 for different in given.values())
     if not changed:
         return ""
-    are = "1 verdict has" if changed == 1 else f"{changed} verdicts have"
+    are = counted(changed, "verdict", "has")
     return (
         f"{are} replaced an earlier one of the same reviewer, so agreement and kappa are of the "
         "settled verdicts, and not of independent ones; the first files alone give those"

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
+from segunc.core.terminal import agreeing, counted
 from segunc.metrics.counting import Counts, at_or_above, numbers_of_many
 
 KINDS = ("size", "distance")  # what objects can be sorted by
@@ -115,7 +116,7 @@ class SmallObjects:
         """How many of the objects are small, in words; empty where none is."""
         if not self.small:
             return ""
-        have = "has" if self.small == 1 else "have"
+        have = agreeing("has", self.small)
         objects = f"{self.small:,} of {self.objects:,} labelled objects"
         return f"{objects} {have} fewer than {self.smallest} pixels"
 
@@ -126,7 +127,7 @@ class SmallObjects:
         """
         if not self.small:
             return ""
-        frames = "1 frame" if self.frames == 1 else f"{self.frames:,} frames"
+        frames = counted(self.frames, "frame")
         return (
             f"{self.share}, in {frames} without a larger one, so numbers of objects may be of "
             "specks of the labelling"

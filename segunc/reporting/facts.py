@@ -13,6 +13,7 @@ from typing import Any
 
 from segunc.core.files import file_sha256, flat
 from segunc.core.places import shown_command, without_place
+from segunc.core.terminal import counted
 from segunc.core.version import full_version, now, tool_commit, tool_version
 from segunc.data.datasets import DATASETS, data_words
 from segunc.data.masks import WHITE_ANOMALIES
@@ -337,7 +338,7 @@ def _model(inputs: Inputs) -> Facts:
     return {
         "network": f"{network.architecture} {network.encoder}".strip(),
         "classes": list(network.classes),
-        "posterior": f"{model.posterior.method}, {members} member{'' if members == 1 else 's'}",
+        "posterior": f"{model.posterior.method}, {counted(members, 'member')}",
         "settings": flat(model.posterior.settings()),
         "base_sha256": model.sha256,
         "posterior_sha256": model.posterior_sha256,
@@ -602,7 +603,7 @@ def _data_words(record: Row, is_judged: bool) -> str:
 
 def _frames_words(number: int, role: str, calibrated: int, learned: int = 0) -> str:
     kind = "" if role == TEST else f"{role} "
-    words = f"{number:,} {kind}frame{'' if number == 1 else 's'}"
+    words = counted(number, f"{kind}frame")
     if calibrated:
         words += f" ({calibrated:,} of them of a calibration)"
     if learned:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from segunc.colours import colourise
 from segunc.core.errors import one_line
+from segunc.core.terminal import counted
 from segunc.decisions.flags import Threshold
 from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.from_maps import read_frame
@@ -304,7 +305,7 @@ def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failu
         area = int(objects.pixels[number])
         left, top, width, height = objects.boxes[number].tolist()
         share = f"of which {shares[number]:.0%} are flagged by {words}"
-        pixels = f"{area:,} pixel{'' if area == 1 else 's'}"
+        pixels = counted(area, "pixel")
         line = f"{frame.name}: an object of {pixels}, {share}."
         yield Failure(MISSED, area, frame.name, line, (left, top, width, height))
 

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
 from segunc.colours import colour_table
+from segunc.core.terminal import counted
 from segunc.decisions.states import STATES
 from segunc.evaluation.comparison import NULL, format_number
 from segunc.evaluation.flagged import JUDGED_METRICS
@@ -139,22 +140,18 @@ def _shown_failures(pictures: Iterable[Mapping[str, str]], found: Mapping[str, i
     words = []
     for title, number_found in found.items():
         frames = [picture["frame"] for picture in pictures if picture["title"] == title]
-        from_frames = f"from {_counted(len(set(frames)), 'frame')}"
+        from_frames = f"from {counted(len(set(frames)), 'frame')}"
         if title == f"{MISSED}.":
             words.append(
-                f"{len(frames)} of {_counted(number_found, 'missed object')}, {from_frames}"
+                f"{len(frames)} of {counted(number_found, 'missed object')}, {from_frames}"
             )
         else:
             kind = title.rstrip(".").lower()
             words.append(
-                f"{len(frames)} of {_counted(number_found, 'frame')} with a {kind}, of each its "
+                f"{len(frames)} of {counted(number_found, 'frame')} with a {kind}, of each its "
                 f"{'strongest' if title == f'{FALSE_ALARM}.' else 'largest'}"
             )
     return words
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _lowest_first(ious: Mapping[str, float | None]) -> Iterable[str]:

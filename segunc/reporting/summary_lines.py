@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.data.training_frames import epoch_words
 from segunc.decisions.guarantee import RISKS, unit_words
 from segunc.decisions.risks import OF_CLASSES, binomial_bound
@@ -112,7 +112,7 @@ def resampled(result: Row) -> str:
     units = bootstrap.get("units")
     if units is None or not result["content"]["intervals"]:
         return ""
-    words = f"{units} {unit_words(bootstrap['unit'])}{'' if units == 1 else 's'}"
+    words = counted(units, unit_words(bootstrap["unit"]))
     if bootstrap["unit"] == "folder":
         words += " (of frames, such as drives)"
     if units < FEW_UNITS:
@@ -197,7 +197,7 @@ def _unlabelled(result: Row) -> list[str]:
 
 
 def _are(names: Sequence[str]) -> str:
-    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'}"
+    return f"{_listed(names)} {agreeing('is', len(names))}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -412,7 +412,7 @@ def _achieved(row: Row, threshold: Row) -> str:
     units = ""
     if row["units"] is not None:
         unit = unit_words(threshold.get("unit", ""))
-        units = f", mean over {row['units']} {unit}{'' if row['units'] == 1 else 's'}"
+        units = f", mean over {counted(row['units'], unit)}"
     upper = ""
     if row.get("upper") is not None:  # of few units it is far above what was achieved
         upper = f", at most {format_number(row['upper'])} with 95 % confidence"
@@ -616,7 +616,7 @@ def _domain(facts: Row) -> Line:
         return _missing("Operating domain", STATEMENT, "No cells of the domain are given.")
     gaps = domain["gaps"]
     cells = len(domain["cells"])
-    have = "has" if gaps == 1 else "have"
+    have = agreeing("has", gaps)
     text = f"{gaps} of {counted(cells, 'cell')} {have} fewer than {domain['minimum']} test frames."
     return _line("Operating domain", OPEN if gaps else MEASURED, text)
 

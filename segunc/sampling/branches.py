@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from segunc.affine.noise import NoiseSource, mix_seed
 from segunc.affine.posterior import Deterministic, Posterior
 from segunc.core.errors import InputError
+from segunc.core.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def draws_of(branches: list[Branch], posterior: AnyPosterior | None, draws: int)
     assert posterior is not None
     least = least_draws(posterior)
     if draws < least:
-        number = "1 draw is" if draws == 1 else f"{draws} draws are"
+        number = counted(draws, "draw", "is")
         raise InputError(
             f"{number} too few for {least} members", hint=f"use at least {least} draws"
         )

@@ -36,6 +36,7 @@ from segunc.core.files import (
     write_file,
     write_json,
 )
+from segunc.core.terminal import agreeing
 from segunc.core.version import full_version, now
 from segunc.core.yaml_text import parse_yaml
 from segunc.data.data_set_table import OWN_ENTRY
@@ -295,7 +296,7 @@ def _check_keys(values: Mapping[str, Any], keys: Collection[str]) -> None:
     """Raise InputError for a key that is not known, or a value of another form than its key has."""
     for key, value in values.items():
         if key not in keys:
-            message = f"unknown key '{key}'{nearest(key, keys)}"
+            message = f"unknown key '{key}'{nearest(str(key), keys)}"
             raise InputError(message, hint=f"the keys are {', '.join(keys)}")
         if key != "seed" and not isinstance(value, dict):
             message = f"{key} is {value!r}, not keys with values"
@@ -580,7 +581,7 @@ def _leave_out_unused(
         name: value for name, value in section.items() if name not in left_out
     }
     names = [f"{settings.section}.{name}" for name in left_out]
-    have = "has" if len(names) == 1 else "have"
+    have = agreeing("has", len(names))
     return f"{where} gives {', '.join(names)}, which {have} no use here: {reason}"
 
 

@@ -254,7 +254,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     if out is not None:
         earlier = _heading_of(out)
         _write(out, result, measured.gatherer.replicates())
-        if earlier not in ("", _heading_of(out)):
+        if earlier and earlier != _heading_of(out):
             replaced = f"replaces {out}, which was {earlier}"
     small_objects = small_objects_of(result).warning
     kept, broken = _promises(result)
@@ -899,7 +899,7 @@ def unrecorded_words(model: Mapping[str, Any], used: Collection[str], *, of_spli
 def _note_on_copies(evaluator: Evaluator) -> Iterator[str]:
     """Yield a sentence on frames whose image is that of another one, if there are any."""
     if evaluator.copies:
-        are = "1 frame has" if evaluator.copies == 1 else f"{evaluator.copies} frames have"
+        are = counted(evaluator.copies, "frame", "has")
         yield (
             f"{are} the bytes of another frame; numbers and intervals count each as a frame of its "
             "own; --frames leaves them out"

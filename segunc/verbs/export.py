@@ -41,7 +41,7 @@ from segunc.core.removal import (
     remove_empty,
 )
 from segunc.core.results import VerbResult
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.core.urls import local_folder
 from segunc.core.version import full_version
 from segunc.decisions.guarantee import GuaranteedThreshold, read_threshold
@@ -531,7 +531,7 @@ def _condition_line(sampler: Sampler) -> str:
     names = [name for name in sampler.scores if _is_of_whole_frames(name, sampler)]
     if not names:
         return ""
-    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not predict's: {CONDITION}"
+    return f"{' and '.join(names)} {agreeing('is', len(names))} not predict's: {CONDITION}"
 
 
 class _Files:

@@ -24,7 +24,7 @@ from segunc.colours import CLASS_COLOURS
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import csv_text, read_text, write_file
 from segunc.core.results import VerbResult
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.data.census import MAX_SECONDS, SAMPLED_LABELS, Value, take_census
 from segunc.data.channels import load_shown
 from segunc.data.data_set_table import OWN_ENTRY
@@ -54,6 +54,7 @@ from segunc.gallery.drawing import Sheet
 from segunc.maps.encoding import encode_jpeg
 from segunc.options import InitOptions, recorded_command, takes
 from segunc.verbs.init_update import (
+    free_result,
     lines_of_choices,
     note_on_no_record,
     record_choices,
@@ -425,7 +426,8 @@ def _init_published(recognised: Recognised, files: _Files) -> InitResult:
         then = f"segunc train --config {files.config} --out runs/base"
     else:
         settings = _evaluation(files.config, data, found.root)
-        then = f"segunc evaluate --config {files.config} --model MODEL --out metrics.json"
+        words = f"--config {files.config} --model MODEL --out {free_result()}"
+        then = f"segunc evaluate {words}"
     write_file(files.config, settings.encode())
     about = _about(found, labels, _rows_of(labels), frames=None)
     return InitResult(
@@ -605,8 +607,8 @@ def _check_values_known(
     if unknown:
         texts = [_text(value) for value in sorted(unknown, key=_sort_key)]
         more = ", ..." if len(texts) > 5 else ""
-        number = "1 value" if len(texts) == 1 else f"{len(texts)} values"
-        are = "is" if len(texts) == 1 else "are"
+        number = counted(len(texts), "value")
+        are = agreeing("is", len(texts))
         ignore = f"--void '{','.join(texts)}' ignores {'it' if len(texts) == 1 else 'them'}"
         if options.update:
             row = ",".join(str(cell) for cell in _row_to_add(found, labels, min(unknown)))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from segunc.core.files import read_text, reading, write_file
+from segunc.core.terminal import counted
 from segunc.data.discover import path_below
 from segunc.data.frame_lists import FrameRow
 from segunc.data.pairing import Pair
@@ -220,10 +221,10 @@ def _notes_on_missing(root: Path, images: Iterable[str]) -> Iterator[str]:
         of_kind = there if (root / image).exists() else gone
         of_kind.append(image)
     if gone:
-        frames = "1 frame" if len(gone) == 1 else f"{len(gone)} frames"
+        frames = counted(len(gone), "frame")
         yield f"{frames} of the earlier list have no image any more, the first is {gone[0]}"
     if there:
-        frames = "1 frame" if len(there) == 1 else f"{len(there)} frames"
+        frames = counted(len(there), "frame")
         yield (
             f"{frames} of the earlier list are left out although their images are there, the first "
             f"is {there[0]}: --images and --labels do not name them. To take them again, give "
@@ -379,12 +380,17 @@ def _fit_again(config: Path, model: _RecordedModel | None) -> str:
 
 def free_result() -> str:
     """Return the name of a result that no file in the working directory has."""
-    name = "metrics.json"
+    return str(_free_path(Path("metrics.json")))
+
+
+def _free_path(wanted: Path) -> Path:
+    """Return a path, or where something is there already the first free one with a number."""
+    path = wanted
     number = 2
-    while Path(name).exists():
-        name = f"metrics-{number}.json"
+    while path.exists():
+        path = wanted.with_stem(f"{wanted.stem}-{number}")
         number += 1
-    return name
+    return path
 
 
 def _evaluation(config: Path, model: _RecordedModel | None) -> str:
@@ -473,14 +479,10 @@ def _training_with_new_frames(config: Path, earlier: _EarlierTraining | None) ->
     """Return the command of a training after an update, with the options of an earlier one, into a
     folder that is not there yet.
     """
-    out = Path(RUNS, "updated")
     first = Path(RUNS, "base")
-    if earlier is None and not first.exists():
-        out = first
-    number = 2
-    while out.exists():
-        out = Path(RUNS, f"updated-{number}")
-        number += 1
+    out = first
+    if earlier is not None or first.exists():
+        out = _free_path(Path(RUNS, "updated"))
     words = ["--config", str(config), "--out", str(out)]
     if earlier is not None:
         words = list(earlier.words)

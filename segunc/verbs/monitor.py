@@ -16,7 +16,7 @@ import numpy as np
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import file_sha256, write_result
 from segunc.core.results import VerbResult
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.core.urls import local_folder, place_of
 from segunc.core.version import now
 from segunc.decisions.guarantee import (
@@ -184,7 +184,7 @@ class _Test:
             return self.too_few_past
         if len(self.path) >= self.needed:
             return ""
-        frames = "1 frame is" if len(self.path) == 1 else f"{len(self.path)} frames are"
+        frames = counted(len(self.path), "frame", "is")
         return f"{frames} too few to raise an alarm, and at least {self.needed} are needed"
 
     @property
@@ -485,7 +485,7 @@ class Reference:
 
     def note_on_times(self, apart: float) -> str:
         """Return the note on frames without times, which are not thinned as these are."""
-        left = "is" if len(self.values) == 1 else "are"
+        left = agreeing("is", len(self.values))
         return (
             f"the reference has times, these frames have none: {len(self.values)} of {self.total} "
             f"reference frames {left} left at --apart {apart:g}; give --fps, or a smaller --apart"
@@ -546,7 +546,7 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
     if same_bytes:
         notes.append(
             f"{counted(same_bytes, 'frame', 'has')} the bytes of a frame of the calibration, but "
-            f"another name or source, and {'is' if same_bytes == 1 else 'are'} watched"
+            f"another name or source, and {agreeing('is', same_bytes)} watched"
         )
     return _Watched(
         reader=reader,

@@ -9,6 +9,7 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.terminal import counted
 from segunc.core.urls import local_folder
 from segunc.decisions.flags import Threshold, read_thresholds
 from segunc.gallery.pictures import PAGE_FORMATS, frame_rate, write_pictures, write_video
@@ -134,8 +135,8 @@ def _record(options: OverlayOptions) -> OverlayResult:
 
 def _size_words(forecast: Forecast) -> str:
     """Return a line on the size that a recording will have."""
-    frames = f"{forecast.frames:,} frame{'' if forecast.frames == 1 else 's'}"
-    scores = f"{forecast.scores} score{'' if forecast.scores == 1 else 's'}"
+    frames = counted(forecast.frames, "frame")
+    scores = counted(forecast.scores, "score")
     return (
         f"the recording will take about {forecast.size / 1e6:,.0f} MB, for {frames} with {scores}; "
         "--score A,B takes fewer scores, and --frames fewer frames"

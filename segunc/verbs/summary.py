@@ -12,7 +12,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import csv_text, write_file
 from segunc.core.results import VerbResult
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.core.urls import local_folder, place_of
 from segunc.decisions.events import (
     COCO,
@@ -204,7 +204,7 @@ def _failure(manifests: Mapping[Path, Manifest]) -> str:
     first = f"{frame['name']} of {place_of(folder)} ({frame['reason']})"
     return (
         f"{counted(len(lost), 'frame', 'has')} no maps and "
-        f"{'is' if len(lost) == 1 else 'are'} in no list, first {first}; "
+        f"{agreeing('is', len(lost))} in no list, first {first}; "
         "the same predict tries again"
     )
 
@@ -269,7 +269,7 @@ def _follow(
         value = threshold_text(threshold.value)
         flagged = f"at least {threshold.smallest} pixels with {name} >= {value}"
         frames = counted(regions.frames, "frame")
-        have = "has" if regions.flagged == 1 else "have"
+        have = agreeing("has", regions.flagged)
         notes.append(f"{regions.flagged} of {frames} {have} a region of {flagged}")
         if threshold.promise:
             notes.append(f"{threshold.source}: {threshold.statement}")

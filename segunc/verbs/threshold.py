@@ -13,7 +13,7 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_result
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted
 from segunc.core.urls import local_folder
 from segunc.core.version import full_version, now
 from segunc.data.labels import IGNORE
@@ -402,7 +402,7 @@ def _check_copies(identities: Mapping[str, str], needed: int, unit: str) -> str:
             hint="label other frames, or raise --level",
         )
     return (
-        f"{copies} of these {len(identities)} frames {'has' if copies == 1 else 'have'} the "
+        f"{copies} of these {len(identities)} frames {agreeing('has', copies)} the "
         "bytes of another one, and each counts as independent; leave copies out with --frames"
     )
 

@@ -22,8 +22,9 @@ def entries(visit: Visit) -> list[tuple[str, str, str]]:
     return [tuple(entry) for entry in visit.page.evaluate(words)]
 
 
-def has_focus(visit: Visit, selector: str) -> bool:
-    return bool(visit.page.evaluate(f"document.activeElement.matches('{selector}')"))
+def wait_for_focus(visit: Visit, selector: str) -> None:
+    """Wait: a dialog gives the focus back after the key that closes it."""
+    visit.until(f"document.activeElement.matches('{selector}')")
 
 
 def test_a_note_on_the_frame_of_an_alarm(index: Path, visit: Visit) -> None:
@@ -39,7 +40,7 @@ def test_a_note_on_the_frame_of_an_alarm(index: Path, visit: Visit) -> None:
     assert verdict == ""
     assert note == TYPED
     assert named in page.locator("#alarm-list .alarm").first.inner_text()
-    assert has_focus(visit, "#alarm-list li:first-child .alarm")
+    wait_for_focus(visit, "#alarm-list li:first-child .alarm")
     visit.shown("#alarm-list li:first-child", f"your note on the frame: {TYPED}")
     page.keyboard.press("a")
     visit.shown("#live", "alarm 1: true")
@@ -54,7 +55,7 @@ def test_a_note_on_the_frame_of_a_card(index: Path, visit: Visit) -> None:
     page.keyboard.type(TYPED)
     page.keyboard.press("Escape")
     assert entries(visit) == [(NAMES[1], "", TYPED)]
-    assert has_focus(visit, "#cards li:nth-child(2) a")
+    wait_for_focus(visit, "#cards li:nth-child(2) a")
     page.keyboard.press("e")
     assert page.input_value("#note-field") == TYPED
 
@@ -135,7 +136,7 @@ def test_the_button_of_boxes_leads_keys_to_the_picture(index: Path, visit: Visit
     visit.open_frame(index, NAMES[0])
     visit.page.focus("#mark")
     visit.page.keyboard.press("Enter")
-    assert has_focus(visit, "#stage")
+    wait_for_focus(visit, "#stage")
     assert visit.page.locator("#stage .probe:not([hidden])").count() == 1
     # A box by keys asks for a name, too.
     press(visit, "Enter", "Shift+ArrowRight", "Shift+ArrowDown", "Enter")

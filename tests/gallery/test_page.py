@@ -43,16 +43,11 @@ from tests.support.scenes import (
     SIZE,
     Scene,
     carried,
+    table,
     write_maps,
     write_page,
     write_picture,
 )
-
-
-def table(index: Path, name: str) -> Any:
-    text = (index.parent / "data" / f"{name}.js").read_text(encoding="utf-8")
-    found = re.fullmatch(rf'segunc\.receive\("{name}", JSON\.parse\((".*")\)\);\n', text)
-    return json.loads(json.loads(found[1]))
 
 
 def column(index: Path, name: str) -> list[Any]:

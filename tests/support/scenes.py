@@ -1,5 +1,7 @@
 """A small maps folder with everything a review page can show, its page and its pictures."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -71,6 +73,13 @@ def write_page(maps: Path, out: Path, share: float = 0.5, **given: Any) -> Path:
         score: Threshold(value, found_share=share) for score, value in given.get("flag", {}).items()
     }
     return write_review(maps, out, labels_of(given), **given)
+
+
+def table(index: Path, name: str) -> Any:
+    """Return a table of the data of a review page, as its browser receives it."""
+    text = (index.parent / "data" / f"{name}.js").read_text(encoding="utf-8")
+    found = re.fullmatch(rf'segunc\.receive\("{name}", JSON\.parse\((".*")\)\);\n', text)
+    return json.loads(json.loads(found[1]))
 
 
 def draw(maps: Path, out: Path, **given: Any) -> WrittenPictures:

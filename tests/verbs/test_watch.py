@@ -38,7 +38,7 @@ from segunc.options import SamplingOptions, WatchOptions
 from segunc.verbs import watch as watch_module
 from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
-from tests.gallery.test_page import table
+from tests.support.scenes import table
 from tests.support.streams import (
     RtspServer,
     free_port,
