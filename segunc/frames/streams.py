@@ -256,9 +256,7 @@ class AvSource(LiveSource):
         lag = Lag()
         begun = False
         with self._opened() as (container, stream):
-            tick = float(stream.time_base or 0) or 1 / av.time_base
-            # Some formats count frames, and their times are a guess that no clock follows.
-            is_timed = self.kind == "video" or self._has_rate or not _has_no_times(container)
+            tick = self._tick_of(container, stream)
             if self.kind != "video":
                 self._clock = self._clock_of(container, stream)
             pace = _Pace()
@@ -267,22 +265,16 @@ class AvSource(LiveSource):
                     return
                 arrived = time.monotonic()
                 wall = time.time()
-                try:
-                    frames = stream.decode(packet)
-                except av.error.FFmpegError:
-                    # What stands before the first key frame was never meant to be shown.
-                    if begun:
-                        yield None
-                    continue
-                for frame in frames:
+                frames = _decoded(stream, packet)
+                # What stands before the first key frame was never meant to be shown.
+                if frames is None and begun:
+                    yield None
+                for frame in frames or ():
                     begun = True
                     if frame.is_corrupt or packet.is_corrupt:
                         yield None
                         continue
-                    stated = frame.pts if frame.pts is not None else frame.dts
-                    stamp = None
-                    if is_timed and stated is not None:
-                        stamp = round(stated * tick, 6)
+                    stamp = _stamp_of(frame, tick)
                     if self._real_time and stamp is not None:
                         if not pace.wait_for(stamp, stopped):
                             return
@@ -295,6 +287,15 @@ class AvSource(LiveSource):
                         stamp=stamp,
                         behind=lag.behind(arrived, stamp) if self.reconnects else 0.0,
                     )
+
+    def _tick_of(self, container: InputContainer, stream: VideoStream) -> float | None:
+        """Return the seconds of one unit of the times of frames; None where frames have no times.
+
+        Some formats count frames, and their times are a guess that no clock follows.
+        """
+        if self.kind != "video" and not self._has_rate and _has_no_times(container):
+            return None
+        return float(stream.time_base or 0) or 1 / av.time_base
 
     @property
     def _has_rate(self) -> bool:
@@ -380,6 +381,22 @@ class AvSource(LiveSource):
             f"{self.shown} cannot be opened as a video stream ({reason})",
             "check that it plays: ffplay shows what FFmpeg says of it",
         )
+
+
+def _decoded(stream: VideoStream, packet: av.Packet[VideoStream]) -> list[av.VideoFrame] | None:
+    """Return the frames of a packet; None where it is damaged."""
+    try:
+        return stream.decode(packet)
+    except av.error.FFmpegError:
+        return None
+
+
+def _stamp_of(frame: av.VideoFrame, tick: float | None) -> float | None:
+    """Return the time of a frame in seconds, where it has one."""
+    stated = frame.pts if frame.pts is not None else frame.dts
+    if tick is None or stated is None:
+        return None
+    return round(stated * tick, 6)
 
 
 def _has_no_times(container: InputContainer) -> bool:

@@ -4,6 +4,7 @@ every unknown key is refused.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import warnings
@@ -214,7 +215,7 @@ def parse_config(
         own: the file is the caller's own, and may hold YAML aliases.
     """
     where = "configuration" if config is None else f"configuration {config}"
-    try:
+    with _named_in_errors(where):
         values = {} if config is None else _read_values(config, own=own)
         data_in_file = "data" in values
         sections = config_sections(settings, data=data)
@@ -245,6 +246,18 @@ def parse_config(
             usable_record = None if data_in_file else recorded
             made["data"] = _data_values(values.get("data"), usable_record, made.get("settings"))
         parsed = kind(**made)
+    if note:
+        from segunc.sampling.sampler import caller_level
+
+        warnings.warn(note, NoteWarning, stacklevel=caller_level())
+    return parsed
+
+
+@contextlib.contextmanager
+def _named_in_errors(where: str) -> Iterator[None]:
+    """Begin every error with the configuration that it is in, except where it was typed."""
+    try:
+        yield
     except _TypedError:
         raise
     except InputError as error:
@@ -252,11 +265,6 @@ def parse_config(
     # Numbers of thousands of digits, keys that are not texts.
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{where}: {one_line(error)}", hint="see configs/ for examples") from error
-    if note:
-        from segunc.sampling.sampler import caller_level
-
-        warnings.warn(note, NoteWarning, stacklevel=caller_level())
-    return parsed
 
 
 def _read_values(config: Path, *, own: bool) -> dict[str, Any]:
