@@ -48,6 +48,9 @@ SETTINGS = {
     "draws": "Draws",
     "seed": "Seed",
     "precision": "Precision",
+    "scheme": "Scheme of the noise",
+    "alpha": "Scale of the noise (alpha)",
+    "scope": "Layers with noise",
     "mask": "Mask",
 }
 """How frames were seen and drawn, and the words for it."""
@@ -341,6 +344,9 @@ def settings_words(run: Mapping[str, Any]) -> dict[str, str]:
         "draws": str(run.get("draws", _NOT_RECORDED)),
         "seed": str(run.get("seed", _NOT_RECORDED)),
         "precision": str(run.get("precision") or _NOT_RECORDED),
+        "scheme": run.get("scheme") or _NOT_RECORDED,
+        "alpha": str(run.get("alpha", "of the model")),
+        "scope": run.get("scope") or "of the posterior",
         "mask": f"{mask[:_HASH_LENGTH]}: pixels are left out" if mask else "none",
     }
 
@@ -370,14 +376,14 @@ def differing_settings(rows: Sequence[Mapping[str, str]]) -> list[str]:
     Args:
         rows: of each run its ``name``, its :func:`settings_words`, and its :func:`fitted_words`
             where these may differ. A precision that is not recorded is no other one: thresholds
-            have none. Neither is what was fitted, where a run does not record it.
+            have none. Neither is a scheme of the noise, nor what was fitted.
     """
     sentences = []
     fitted = {key: word.capitalize() for key, word in FITTED_WORDS.items()}
     for key, word in {**SETTINGS, **fitted}.items():
         names: dict[str, list[str]] = {}
         for row in rows:
-            is_unknown = key == "precision" and row[key] == _NOT_RECORDED
+            is_unknown = key in ("precision", "scheme") and row[key] == _NOT_RECORDED
             if key in row and not is_unknown:
                 names.setdefault(row[key], []).append(row["name"])
         if len(names) > 1:

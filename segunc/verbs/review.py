@@ -34,6 +34,7 @@ from segunc.maps.verdicts import (
     merge_verdicts,
     note_on_changes,
     note_on_dates,
+    note_on_thresholds,
     read_verdicts,
     summary_table,
 )
@@ -196,13 +197,17 @@ def _refuse_page_options(options: ReviewOptions) -> None:
 
 
 def _notes_on(
-    earlier: EarlierVerdicts, lists: Sequence[Sequence[Verdict]], out: str | Path | None
+    merged: Sequence[Verdict],
+    earlier: EarlierVerdicts,
+    lists: Sequence[Sequence[Verdict]],
+    out: str | Path | None,
 ) -> tuple[str, ...]:
-    """Return lines on dates, changes and earlier imports among verdicts that are merged."""
-    verdicts = list(itertools.chain(earlier.kept, *lists))
+    """Return lines on dates, changes, thresholds and earlier imports among merged verdicts."""
+    given = list(itertools.chain(earlier.kept, *lists))
     notes = (
-        note_on_dates(verdicts),
-        note_on_changes(verdicts),
+        note_on_dates(given),
+        note_on_changes(given),
+        note_on_thresholds(merged),
         _note_on_earlier(earlier, lists, out),
     )
     return tuple(note for note in notes if note)
@@ -257,7 +262,7 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     page = page_of(Path(options.out)) if options.out else None
     earlier = _earlier_on(page, reader, options) if page else EarlierVerdicts([], "")
     verdicts = merge_verdicts([earlier.kept, *lists])
-    notes = _notes_on(earlier, lists, options.out)
+    notes = _notes_on(verdicts, earlier, lists, options.out)
     tables = [
         summary_table(verdicts, len(reader.frames)),
         agreement_table(verdicts),

@@ -622,6 +622,23 @@ def test_settings_that_differ_are_said_above_the_table(tmp_path: Path) -> None:
     assert text.index("Other settings.") < text.index("| number ")
 
 
+def test_noise_of_another_scale_scheme_and_scope_is_said(tmp_path: Path) -> None:
+    own = {"scheme": "independent", "scope": None}
+    other = {"scheme": "antithetic", "scope": "decoder", "alpha": 0.5}
+    scores = {"entropy": {"auroc": 0.9}}
+    paths = [
+        write_result(tmp_path / "a.json", scores, run=own),
+        write_result(tmp_path / "b.json", scores, run=other),
+        write_result(tmp_path / "earlier.json", scores, run={}),
+    ]
+    text = format_comparison(compare(load_results(paths)))
+    assert (
+        "Other settings. Scheme of the noise: independent (a); antithetic (b). "
+        "Scale of the noise (alpha): of the model (a, earlier); 0.5 (b). "
+        "Layers with noise: of the posterior (a, earlier); decoder (b).\n"
+    ) in text
+
+
 @pytest.mark.parametrize(
     ("first", "other", "said"),
     [

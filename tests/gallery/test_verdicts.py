@@ -274,15 +274,16 @@ def test_verdicts_that_replaced_earlier_ones_are_counted() -> None:
     assert note.startswith("1 verdict has replaced an earlier one of the same reviewer")
 
 
-def test_an_evaluation_of_verdicts_at_several_thresholds_says_so(
-    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("words", ["evaluate --verdicts", "review --import"])
+def test_numbers_of_verdicts_at_several_thresholds_say_so(
+    words: str, scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
         ENTRY | {"frame": frame, "score": "entropy", "threshold": threshold}
         for frame, threshold in zip(NAMES, (0.5, 0.7, 0.7), strict=False)
     ]
     judged = write(tmp_path, run=run_id(open_maps(scene.maps)), verdicts=rows)
-    assert main(["evaluate", "--maps", str(scene.maps), "--verdicts", str(judged)]) == 0
+    assert main([*words.split(), str(judged), "--maps", str(scene.maps)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert (
         "verdicts were given at 2 thresholds (2 at entropy >= 0.7, 1 at entropy >= 0.5), and the "

@@ -617,7 +617,13 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "martingale": 2.5,
         "level": 0.01,
         "fired": "frame_5",
-        "risk": None,
+        "risk": {
+            "estimate": 0.25,
+            "bound": 0.5,
+            "verdicts": 20,
+            "left_out": {"calibration": 3, "threshold": 2},
+            "unstated": 1,
+        },
     }
     path.write_text(json.dumps(state))
     return path
@@ -677,6 +683,14 @@ def words_of_rows(page: str) -> list[list[str]]:
 
 def test_a_monitor_that_fired_is_shown(watched: str) -> None:
     assert ["Fired", "frame_5"] in words_of_rows(watched)
+
+
+def test_verdicts_that_a_monitor_left_out_are_shown(watched: str) -> None:
+    rows = [" ".join(words) for words in words_of_rows(watched)]
+    assert "Verdicts 20" in rows
+    assert "Verdicts left out, on calibration frames 3" in rows
+    assert "Verdicts left out, of another threshold 2" in rows
+    assert "Verdicts without a threshold, counted 1" in rows
 
 
 def test_a_monitor_of_another_threshold_is_refused(
