@@ -180,29 +180,32 @@ class GuaranteedThreshold(Settings):
         settings = _without_unused_temperature(self.settings)
         different = differing_keys(settings, settings_of(run, self.score))
         if different:
-            key, calibrated, current = different[0]
-            # Where a run names no value, the model's own value holds.
-            if key == "mask_sha256":
-                raise InputError(
-                    f"{source} was calibrated on maps {_mask_words(calibrated)}, and these were "
-                    f"made {_mask_words(current)}",
-                    hint=self._hint_calibrate,
-                )
+            facts = [_difference_words(*difference) for difference in different]
             raise InputError(
-                f"{source} was calibrated on maps {_difference_words(key, calibrated, current)}",
-                hint=hint or self._hint_for_setting(key, calibrated),
+                f"{source} was calibrated on maps {'; '.join(facts)}",
+                hint=hint or self._hint_for_settings(different),
             )
 
-    def _hint_for_setting(self, key: str, calibrated: Any) -> str:
-        """Return what to do where maps differ from those of the calibration in one key of their
-        run.
+    def _hint_for_settings(self, different: Sequence[tuple[str, Any, Any]]) -> str:
+        """Return what to do where maps differ from those of the calibration in keys of their run,
+        each with both values.
         """
-        if key not in _OPTIONS:
-            return self._hint_calibrate
-        if calibrated is None:
-            return f"leave --{key} out, or {self._hint_calibrate}"
-        value = "x".join(map(str, calibrated)) if key == "size" else str(calibrated)
-        return f"make the maps with --{key} {value}, or {self._hint_calibrate}"
+        given = []
+        left_out = []
+        for key, calibrated, _ in different:
+            if key not in _OPTIONS:
+                return self._hint_calibrate
+            if calibrated is None:
+                left_out.append(f"--{key}")
+            else:
+                value = "x".join(map(str, calibrated)) if key == "size" else str(calibrated)
+                given.append(f"--{key} {value}")
+        steps = []
+        if given:
+            steps.append(f"make the maps with {' '.join(given)}")
+        if left_out:
+            steps.append(f"leave {' and '.join(left_out)} out")
+        return f"{' and '.join(steps)}, or {self._hint_calibrate}"
 
     @property
     def _hint_calibrate(self) -> str:
@@ -269,6 +272,8 @@ def _difference_words(key: str, calibrated: Any, current: Any) -> str:
     """Return how a setting of the maps of a calibration differs from that of other maps, after
     ``maps``.
     """
+    if key == "mask_sha256":
+        return f"{_mask_words(calibrated)}, and these were made {_mask_words(current)}"
     if key in FITTED_WORDS:
         if calibrated is not None and current is not None:
             return f"with another {FITTED_WORDS[key]} than these, which was fitted again in between"

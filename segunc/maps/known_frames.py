@@ -36,9 +36,16 @@ def note_on_known_frames(records: Mapping[str, Mapping[str, Any]]) -> str:
             names.append(name)
     if not names:
         return ""
-    return (
+    fact = (
         f"{len(names)} of {counted(len(records), 'frame')} "
-        f"{agreeing('has', len(names))} no pixel of anomaly from {KNOWN_BELOW} on, "
-        f"first {', '.join(names[:3])}: the bank of features probably holds them, so their maps, "
-        "and those of frames like them, say nothing of unknown objects"
+        f"{agreeing('has', len(names))} no pixel of anomaly from {KNOWN_BELOW} on"
+    )
+    if len(names) == 1:
+        return (
+            f"{fact}, {names[0]}: the bank of features probably holds it, so its maps, and those "
+            "of frames like it, say nothing of unknown objects"
+        )
+    return (
+        f"{fact}, first {', '.join(names[:3])}: the bank of features probably holds them, so their "
+        "maps, and those of frames like them, say nothing of unknown objects"
     )

@@ -53,9 +53,11 @@ from segunc.evaluation.resampling import (
 from segunc.evaluation.small_objects import small_objects_of
 from segunc.evaluation.tables import exceeded, promised, unproven
 from segunc.gallery.review_page import run_id
+from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.labelled import LabelFolder, LabelSources, open_maps
 from segunc.maps.learned_frames import learned_among, learned_words
 from segunc.maps.manifest import is_ours, read_manifest
+from segunc.maps.shards import FrameRecords, all_shards
 from segunc.maps.verdicts import (
     Verdict,
     merge_verdicts,
@@ -645,8 +647,30 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
         *_note_on_copies(evaluator),
         *_notes_on_choices(model, used, data),
         *_notes_on_learned(model, used, run, evaluator, images_of_run(manifest)),
+        *_notes_on_known(used, manifest, maps, evaluator),
     ]
     return _Measured(result, evaluator, notes)
+
+
+def _notes_on_known(
+    used: Collection[str], manifest: Mapping[str, Any], maps: Path, evaluator: Evaluator
+) -> Iterator[str]:
+    """Yield a note on frames that the bank of features seems to hold, where it has a part in the
+    scores.
+
+    Args:
+        used: see :func:`fitted_in_use`.
+        manifest: of the maps; empty for maps of another tool.
+        maps: the folder.
+        evaluator: of the frames.
+    """
+    if "features" not in used or not manifest:
+        return
+    all_records = FrameRecords(maps, all_shards(dict(manifest)))
+    records = {name: all_records.get(name, {}) for name in evaluator.images}
+    note = note_on_known_maps(manifest, records)
+    if note:
+        yield note
 
 
 def _recorded_model(manifest: Mapping[str, Any] | None) -> dict[str, Any]:

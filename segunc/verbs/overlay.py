@@ -54,6 +54,11 @@ def overlay(options: OverlayOptions) -> OverlayResult:
             f"--fps {options.fps:g} sets the frame rate of a video, but no video is made",
             hint="add --video",
         )
+    if options.video_format != "webm" and not options.video and options.to != "rerun":
+        raise InputError(
+            f"--video-format {options.video_format} is the format of a video, but no video is made",
+            hint="add --video",
+        )
     if options.video and options.format in PAGE_FORMATS:
         raise InputError(
             f"--format {options.format} makes pages, of which no video is made",

@@ -94,7 +94,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     untimed = [moment.name for moment in moments if moment.time is None]
     if untimed:
         notes.append(
-            f"no time is recorded of {untimed[0]}, so neighbours may be listed; "
+            f"no time is recorded of frame {untimed[0]}, so neighbours may be listed; "
             "--fps gives images their times"
         )
     if ranking.statistic == "region" and not any(moment.value for moment in moments):

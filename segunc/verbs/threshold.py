@@ -48,6 +48,7 @@ from segunc.decisions.risks import (
 from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import Form, LabelledFrame, values_of
 from segunc.evaluation.resampling import group_frames, resampled_units
+from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.labelled import LabelSources, ReviewLabels, choose_scores, open_maps
 from segunc.maps.learned_frames import learned_among, learned_words
 from segunc.maps.manifest import chosen_by_alarms
@@ -376,6 +377,8 @@ def _chosen_words(
         stamps = {name: reader.records.get(name, {}).get("stamp") for name in names}
         among = learned_among(rounds, stamps, images_of_run(manifest))
         sentences += learned_words(rounds, among, len(names))
+        records = {name: reader.records.get(name, {}) for name in names}
+        sentences.append(note_on_known_maps(manifest, records))
     words = "; ".join(sentence for sentence in sentences if sentence)
     return f"{words}; the promise needs frames that nothing was chosen on" if words else ""
 

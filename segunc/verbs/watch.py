@@ -41,6 +41,7 @@ from segunc.frames.streams import (
 )
 from segunc.maps.encoding import Array, class_ids, decode_stored, encode_score, is_flagged
 from segunc.maps.folder import PREDICTION
+from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.manifest import build_manifest
 from segunc.maps.regions import Mask, Region, StrongRegion, strongest_regions
 from segunc.maps.store import Maps
@@ -320,6 +321,7 @@ class _Watch:
         self._stalled = False
         self._told_notes = 0
         self._told_clock = False
+        self._told_known = False
         self._told_stillness = False
         self._begun = False
 
@@ -672,8 +674,19 @@ class _Watch:
         for event in self._results(frame, name, running, made):
             is_alarm = is_alarm or event["kind"] == "alarm"
             yield self._emit(event)
+        yield from self._note_known(name, made)
         yield from self._keep(frame, name, running, image, made, is_alarm=is_alarm)
         yield from self._notes()
+
+    def _note_known(self, name: str, maps: Maps) -> Iterator[Event]:
+        """Tell once that the bank of features seems to hold a frame."""
+        if self._told_known or "anomaly" not in self._scores:
+            return
+        largest = float(np.max(maps["anomaly"]))
+        note = note_on_known_maps({"run": self._run}, {name: {"max": {"anomaly": largest}}})
+        if note:
+            self._told_known = True
+            yield self._emit({"kind": "note", "text": f"{note}; later ones are not named"})
 
     def _lose(self, reason: Drop) -> None:
         """Count the frame that was taken as one without a result."""

@@ -821,6 +821,10 @@ def run_of(predicted: Job) -> dict[str, Any]:
             "maps without a mask, and these were made with the mask ab12ab12ab12",
         ),
         ({"base_sha256": "0"}, "another model"),
+        (
+            {"draws": 9, "alpha": 0.9},
+            "maps with the alpha of the model, and these have 0.9; with draws 4, and these have 9",
+        ),
     ],
 )
 def test_a_threshold_belongs_to_its_model_and_settings(
@@ -839,6 +843,12 @@ def test_a_threshold_belongs_to_its_model_and_settings(
         ({}, {"draws": 9}, "make the maps with --draws 4, or calibrate on maps like these"),
         ({}, {"alpha": 0.9}, "leave --alpha out, or calibrate on maps like these"),
         ({"size": [64, 128]}, {}, "make the maps with --size 64x128, or calibrate"),
+        (
+            {"size": [64, 128]},
+            {"draws": 9, "alpha": 0.9},
+            "make the maps with --draws 4 --size 64x128 and leave --alpha out, or calibrate",
+        ),
+        ({}, {"compact": True, "draws": 9}, "Hint: calibrate on maps like these"),
         ({}, {"compact": True}, "Hint: calibrate on maps like these"),
     ],
 )

@@ -1166,7 +1166,7 @@ def test_a_damaged_file_is_named(scene: Scene, tmp_path: Path) -> None:
 
 
 def test_kept_maps_say_beyond_which_value_they_are_extrapolated(
-    scene: Scene, tmp_path: Path
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tmp_path / "model"
     settings = segunc.FeatureDensity(layers=["body.encoder.features.3"], bank=50)
@@ -1181,3 +1181,15 @@ def test_kept_maps_say_beyond_which_value_they_are_extrapolated(
     manifest = MapsReader(tmp_path / "out" / "maps").manifest or {}
     assert manifest["maps"]["anomaly"]["measured_to"] == measured_to
     assert not manifest["maps"]["prediction"].get("measured_to")
+    assert not notes_on_bank(tmp_path / "out")
+    # Of frames that the bank seems to hold, the first is named.
+    monkeypatch.setattr("segunc.maps.known_frames.KNOWN_BELOW", 100.0)
+    scene.watch(model=model, flag=["anomaly=0.1"], out=tmp_path / "known")
+    (note,) = notes_on_bank(tmp_path / "known")
+    assert note.startswith("1 of 1 frame has no pixel of anomaly from 100.0 on, ")
+    assert note.endswith("; later ones are not named")
+
+
+def notes_on_bank(out: Path) -> list[str]:
+    notes = [line["text"] for line in lines_of(out) if line["kind"] == "note"]
+    return [note for note in notes if "bank of features probably holds" in note]
