@@ -304,19 +304,28 @@ def _changed_frames(columns: Sequence[_Column], base: int) -> Iterator[str]:
     """
     baseline = columns[base]
     for column in columns:
-        if column.result.replicates is None or baseline.result.replicates is None:
-            continue
-        images = baseline.result.replicates.images
-        other_images = column.result.replicates.images
-        shared = [name for name in other_images if name in images]
-        changed = [name for name in shared if images[name] != other_images[name]]
-        all_changed = len(changed) == len(images) == len(other_images)
-        if changed and not all_changed:
+        shared, changed = images_of_shared_frames(baseline.result, column.result)
+        if changed and not has_other_images(baseline.result, column.result):
             have = "has another image" if len(changed) == 1 else "have other images"
             yield (
                 f"{column.name} less {baseline.name}: {len(changed)} of the {len(shared)} shared "
                 f"frames {have} under the same name: {first_of(sorted(changed))}."
             )
+
+
+def images_of_shared_frames(
+    first: EvaluationResult, second: EvaluationResult
+) -> tuple[list[str], list[str]]:
+    """Return the frames that two results share by name, and those of them whose images differ, by
+    the hashes that both record; nothing where either records none.
+    """
+    if first.replicates is None or second.replicates is None:
+        return [], []
+    images = first.replicates.images
+    other_images = second.replicates.images
+    shared = [name for name in other_images if name in images]
+    changed = [name for name in shared if images[name] != other_images[name]]
+    return shared, changed
 
 
 def images_words(run: Mapping[str, Any]) -> str:

@@ -22,6 +22,10 @@ Skip = Callable[[int, str], bool]
 """Whether the frame of an index and name may be passed over without decoding it."""
 
 
+HASH_DIGITS = 32
+"""Hexadecimal digits of :func:`sampled_hash`."""
+
+
 def sampled_hash(path: Path, stretches: int, length: int) -> str:
     """Return a hash (32 hexadecimal digits) of a file's size and of pieces spread evenly over it.
 
@@ -33,7 +37,7 @@ def sampled_hash(path: Path, stretches: int, length: int) -> str:
         stretches: number of pieces, at least 2.
         length: bytes of a piece.
     """
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=HASH_DIGITS // 2)
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         digest.update(size.to_bytes(8, "little"))

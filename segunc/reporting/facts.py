@@ -25,9 +25,15 @@ from segunc.data.training_frames import (
 )
 from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
-from segunc.evaluation.comparison import has_other_images, images_words, settings_words
+from segunc.evaluation.comparison import (
+    has_other_images,
+    images_of_shared_frames,
+    images_words,
+    settings_words,
+)
 from segunc.evaluation.resampling import EvaluationResult
 from segunc.evaluation.small_objects import small_objects_of
+from segunc.frames.source import HASH_DIGITS
 from segunc.maps.learned_frames import round_words
 from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
@@ -107,6 +113,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "failures_labels": found.labels,
         "settings": _settings(inputs),
         "other_images": _other_images(inputs.results),
+        "some_other_images": _some_other_images(inputs.results),
         "other_labels": _other_labels(inputs.results),
         "files": _hashes(inputs),
         "unsealed": inputs.unsealed,
@@ -216,6 +223,27 @@ def _other_images(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
                 pairs.append((_file_of(result), _file_of(earlier)))
                 break
     return pairs
+
+
+def _some_other_images(results: Sequence[EvaluationResult]) -> list[Facts]:
+    """Return of each result whose frames are not those of an earlier one, but share names with
+    them, how many of the shared ones have other images; of each the first such earlier result.
+    """
+    rows: list[Facts] = []
+    for number, result in enumerate(results):
+        for earlier in results[:number]:
+            shared, changed = images_of_shared_frames(earlier, result)
+            if changed and not has_other_images(earlier, result):
+                rows.append(
+                    {
+                        "result": _file_of(result),
+                        "earlier": _file_of(earlier),
+                        "shared": len(shared),
+                        "changed": len(changed),
+                    }
+                )
+                break
+    return rows
 
 
 def _file_of(run: EvaluationResult) -> str:
@@ -389,9 +417,10 @@ def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
     if not named:
         for reader in inputs.maps:
             frames.add(reader.frames, TEST)
-    apart = _names_tested_apart(inputs, results)
+    tested_apart = _names_tested_apart(inputs, results)
     known = set().union(*frames.of_role.values())
     for threshold in inputs.thresholds.values():
+        apart = tested_apart | _names_of_other_images(inputs, threshold)
         calibrated = threshold.frames.keys() - apart
         frames.add(_as_results_name_them(calibrated, known - apart), CALIBRATION)
         # Frames of an equal name that are others count, too, by a name that no frame has.
@@ -448,6 +477,37 @@ def _names_tested_apart(inputs: Inputs, results: Sequence[Row]) -> set[str]:
         if checked and run.replicates:
             names.update(run.replicates.units)
     return names
+
+
+def _names_of_other_images(inputs: Inputs, threshold: GuaranteedThreshold) -> set[str]:
+    """Return the frames of results that have the name of a calibration frame and another image,
+    in every result that has such a frame.
+    """
+    others: set[str] = set()
+    same: set[str] = set()
+    for run in inputs.results:
+        names = set(_frame_names(run) or ()).intersection(threshold.frames)
+        others_of_run = _other_than_calibrated(run, names, threshold)
+        others |= others_of_run
+        same |= names - others_of_run
+    return others - same
+
+
+def _other_than_calibrated(
+    run: EvaluationResult, names: Collection[str], threshold: GuaranteedThreshold
+) -> set[str]:
+    """Return which frames have another image than the calibration frame of the same name, as far
+    as both record a hash of it.
+    """
+    images = run.replicates.images if run.replicates is not None else {}
+    others = set()
+    for name in names:
+        identity = threshold.frames[name]
+        # A calibration on maps without hashes of images records hashes of the maps.
+        is_of_image = len(identity) == HASH_DIGITS
+        if is_of_image and name in images and not identity.startswith(images[name]):
+            others.add(name)
+    return others
 
 
 def _domain(inputs: Inputs, results: Sequence[Row]) -> Facts:
@@ -537,7 +597,7 @@ def _data_of(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
     record = run.content["run"]
     counts = run.content["counts"]
     role = _role(inputs, record, *trainings)
-    calibrated = _calibration_frames(inputs, run)
+    calibrated, namesakes = _calibration_frames(inputs, run)
     data = _data_words(record, is_judged="verdicts" in run.content)
     images = images_words(record)
     named = f"{_file_of(run)}, {images}" if images else _file_of(run)
@@ -552,6 +612,7 @@ def _data_of(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
         "label_values": _label_values(record),
         "role": role,
         "calibrated": calibrated,
+        "namesakes_of_calibrated": namesakes,
         "learned": learned,
         "labelled": f"{data}, {labelled} ({named})",
         "with_anomalies": f"{data}, {with_anomalies} ({named})",
@@ -611,19 +672,23 @@ def _frames_words(number: int, role: str, calibrated: int, learned: int = 0) -> 
     return words
 
 
-def _calibration_frames(inputs: Inputs, run: EvaluationResult) -> int:
-    """Return how many frames of a result are calibration frames of a threshold, by their names.
+def _calibration_frames(inputs: Inputs, run: EvaluationResult) -> tuple[int, int]:
+    """Return how many frames of a result are calibration frames of a threshold, and how many more
+    have the name of one and another image.
 
-    A result that was made with the threshold holds none: ``segunc evaluate`` leaves them out.
+    Where a hash of the image is missing, an equal name is taken for the frame. A result that was
+    made with the threshold holds none: ``segunc evaluate`` leaves them out.
     """
-    by_frame = run.content.get("bootstrap", {}).get("unit") == "frame"
-    if run.replicates is None or not by_frame:
-        return 0
-    names: set[str] = set()
+    names = set(_frame_names(run) or ())
+    calibrated: set[str] = set()
+    others: set[str] = set()
     for threshold in inputs.thresholds.values():
         if _flagged_with({"content": run.content}, threshold) is None:
-            names.update(threshold.frames)
-    return len(names.intersection(run.replicates.units))
+            of_name = names.intersection(threshold.frames)
+            of_other_image = _other_than_calibrated(run, of_name, threshold)
+            calibrated |= of_name - of_other_image
+            others |= of_other_image
+    return len(calibrated), len(others - calibrated)
 
 
 def _missed(bins: Row) -> list[list[Any]]:

@@ -352,10 +352,24 @@ def _images(facts: Row) -> Iterator[Line]:
 
 
 def _words_on_images(facts: Row) -> list[str]:
-    return [
+    sentences = [
         f"The images of {result} are others than those of {earlier} under the same names."
         for result, earlier in facts.get("other_images", ())
     ]
+    for row in facts.get("some_other_images", ()):
+        have = "has another image" if row["changed"] == 1 else "have other images"
+        sentences.append(
+            f"{row['changed']} of the {row['shared']} frames that {row['result']} and "
+            f"{row['earlier']} both name {have}."
+        )
+    for result in facts["results"]:
+        namesakes = result.get("namesakes_of_calibrated", 0)
+        if namesakes:
+            have = "has the name of a calibration frame and another image"
+            if namesakes > 1:
+                have = "have the names of calibration frames and other images"
+            sentences.append(f"{counted(namesakes, 'frame')} of {result['file']} {have}.")
+    return sentences
 
 
 def _state_of(achieved: Sequence[Row]) -> str:

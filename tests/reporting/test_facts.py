@@ -15,6 +15,7 @@ from segunc.reporting.facts import (
     CALIBRATION,
     TEST,
     VALIDATION,
+    _calibration_frames,
     _commands,
     _domain,
     _fitted_words,
@@ -23,6 +24,7 @@ from segunc.reporting.facts import (
     _monitor,
     _other_labels,
     _role,
+    _some_other_images,
     _sources_of_fitted,
     _tuned,
     shown_command,
@@ -37,16 +39,29 @@ AXES = {"light": {"night": "night", "day": "."}}
 TRAINED = {"dataset": "streets", "validation": "val"}
 
 
-def inputs(runs: dict[str, list[str]], calibrated: tuple[str, ...] = ()) -> Any:
-    """What a report is made of: names of frames by the result, and of the calibration."""
+def inputs(
+    runs: dict[str, list[str]],
+    calibrated: tuple[str, ...] = (),
+    *,
+    images: dict[str, str] | None = None,
+    identity: str = "0",
+) -> Any:
+    """What a report is made of: names of frames by the result, and of the calibration.
+
+    Args:
+        runs: the frames of each result.
+        calibrated: the frames of the calibration.
+        images: the hash of each image that the results record.
+        identity: the hash of each frame of the calibration.
+    """
     results = []
     for units in runs.values():
-        replicates = SimpleNamespace(units=tuple(units))
+        replicates = SimpleNamespace(units=tuple(units), images=images or {})
         results.append(
             SimpleNamespace(content={"bootstrap": {"unit": "frame"}}, replicates=replicates)
         )
     promised = SimpleNamespace(
-        frames=dict.fromkeys(calibrated, "0"), score="entropy", promise="P.", value=0.5
+        frames=dict.fromkeys(calibrated, identity), score="entropy", promise="P.", value=0.5
     )
     return SimpleNamespace(
         domain=Domain(axes=AXES, minimum=2),
@@ -125,12 +140,49 @@ def test_calibration_frames_of_equal_names_that_are_others_are_counted() -> None
     assert found["frames"][CALIBRATION] == 2
 
 
+HASH = "ab" * 16
+"""Of an image; results record its first 12 digits."""
+
+
+@pytest.mark.parametrize(
+    ("images", "identity", "of_calibration", "namesakes"),
+    [
+        ({"day/1": HASH[:12]}, HASH, 1, 0),
+        ({"day/1": "0" * 12}, HASH, 0, 1),
+        ({}, HASH, 1, 0),  # a result of an earlier version: the name has to do
+        ({"day/1": "0" * 12}, HASH[:16], 1, 0),  # the threshold knows its maps alone
+    ],
+)
+def test_a_frame_with_the_name_of_a_calibration_frame_and_another_image_is_a_test(
+    images: dict[str, str], identity: str, of_calibration: int, namesakes: int
+) -> None:
+    """Data sets number their frames, so two of them share names."""
+    made_of = inputs({"test": ["day/1", "day/2"]}, ("day/1",), images=images, identity=identity)
+    assert _calibration_frames(made_of, made_of.results[0]) == (of_calibration, namesakes)
+    found = _domain(made_of, roles(TEST))
+    assert cell_of(found, "day")[TEST] == 2 - of_calibration
+    assert found["frames"][CALIBRATION] == 1
+
+
+def test_shared_frames_with_other_images_are_counted_also_in_results_of_other_frames() -> None:
+    first = result_with("first", "a", "1", "2", "3")
+    second = result_with("second", "a", "1", "2")
+    first.replicates.images = {"1": "x", "2": "y", "3": "z"}
+    second.replicates.images = {"1": "x", "2": "other"}
+    (row,) = _some_other_images([first, second])
+    assert row == {"result": "second.json", "earlier": "first.json", "shared": 2, "changed": 1}
+    second.replicates.images["2"] = "y"
+    assert _some_other_images([first, second]) == []
+
+
 def result_with(name: str, labels: str | None, *units: str, unit: str = "frame") -> Any:
     content = {
         "counts": {} if labels is None else {"anomaly_labels": labels},
         "bootstrap": {"unit": unit},
     }
-    return SimpleNamespace(name=name, content=content, replicates=SimpleNamespace(units=units))
+    replicates = SimpleNamespace(units=units, images={})
+    path = Path(f"{name}.json")
+    return SimpleNamespace(name=name, content=content, replicates=replicates, path=path)
 
 
 def test_results_of_the_same_frames_with_other_labels_are_named() -> None:
