@@ -305,7 +305,7 @@ def _changed_frames(columns: Sequence[_Column], base: int) -> Iterator[str]:
     baseline = columns[base]
     for column in columns:
         shared, changed = images_of_shared_frames(baseline.result, column.result)
-        if changed and not has_other_images(baseline.result, column.result):
+        if changed:
             have = "has another image" if len(changed) == 1 else "have other images"
             yield (
                 f"{column.name} less {baseline.name}: {len(changed)} of the {len(shared)} shared "
@@ -318,6 +318,9 @@ def images_of_shared_frames(
 ) -> tuple[list[str], list[str]]:
     """Return the frames that two results share by name, and those of them whose images differ, by
     the hashes that both record; nothing where either records none.
+
+    Where all frames of both have equal names and other images, :func:`has_other_images` says so,
+    and none is named here.
     """
     if first.replicates is None or second.replicates is None:
         return [], []
@@ -325,6 +328,8 @@ def images_of_shared_frames(
     other_images = second.replicates.images
     shared = [name for name in other_images if name in images]
     changed = [name for name in shared if images[name] != other_images[name]]
+    if len(changed) == len(images) == len(other_images):
+        changed = []
     return shared, changed
 
 
