@@ -47,6 +47,7 @@ from segunc.verbs.frame_worker import FrameWorker, InputSetup, WorkerSetup, fact
 CONNECT_SECONDS = 10.0
 HTTP2_SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # a frame of no setting, whose fourth byte is its kind
 HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HTTP2_SETTINGS
+METHOD_WITH_TOKEN = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 START_SECONDS = 300.0  # in which the first worker must have loaded the model
 GATHER_SECONDS = 30.0  # for which the other workers are waited for
 ATTEMPTS = 3  # number of workers that a frame may end
@@ -63,16 +64,18 @@ def connected(address: str) -> Iterator[None]:
         address: ``HOST:PORT``, ``auto``, or ``local`` to start a cluster of this machine.
 
     Raises:
-        InputError: Ray is not installed, or no cluster answers.
+        InputError: Ray is not installed, no cluster answers, or it asks for a token.
     """
     # Ray sends usage statistics to its makers unless told otherwise, runs its workers at the
     # priority of background work, and hides GPUs from processes that ask for none.
     for variable in ("USAGE_STATS_ENABLED", "worker_niceness", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
         os.environ.setdefault(f"RAY_{variable}", "0")
-    if importlib.util.find_spec("ray") is None:
-        raise InputError(
-            "--ray needs the package ray, which is not installed", hint="pip install 'segunc[ray]'"
-        )
+    for package in ("ray", "grpc"):
+        if importlib.util.find_spec(package) is None:
+            raise InputError(
+                f"--ray needs the package {package}, which is not installed",
+                hint="pip install 'segunc[ray]'",
+            )
     import ray
 
     if ray.is_initialized():
@@ -86,9 +89,12 @@ def connected(address: str) -> Iterator[None]:
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         _check_listening(address)
+        _check_token(address)
         ray.init(address, log_to_driver=False, logging_level=logging.CRITICAL, **settings)
         # Whatever `log_to_driver` says, the logs of a node that dies would be printed.
         vars(ray._private.worker)["_worker_logs_enabled"] = False
+    except InputError:
+        raise
     except Exception as error:  # Ray raises no narrower type
         ray.shutdown()
         reason = getattr(error, "strerror", None) or one_line(error).partition(". ")[0]
@@ -117,6 +123,29 @@ def _check_listening(address: str) -> None:
         answer = stream.recv(len(HTTP2_SETTINGS))
     if answer[3:4] != HTTP2_SETTINGS[3:4]:
         raise ConnectionError(errno.EPROTO, "another program listens there")
+
+
+def _check_token(address: str) -> None:
+    """Raise InputError where the head at ``HOST:PORT`` asks for a token that would not be sent:
+    Ray itself would try again for 20 seconds, and print a line for each.
+
+    Ray sends its token to an address only if told so by ``RAY_AUTH_MODE``.
+    """
+    if not address.rpartition(":")[2].isdecimal() or "RAY_AUTH_MODE" in os.environ:
+        return
+    import grpc
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary(METHOD_WITH_TOKEN)(b"", timeout=CONNECT_SECONDS)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                raise InputError(
+                    f"the Ray cluster at {address} asks for a token",
+                    hint="export RAY_AUTH_MODE=token, here and on every node; the token is the "
+                    "file ~/.ray/auth_token of the machine on which the cluster was started, and "
+                    "belongs in the same place on each machine",
+                ) from error
 
 
 @dataclass(eq=False)

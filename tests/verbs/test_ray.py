@@ -2,6 +2,7 @@
 happens to a node.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +32,7 @@ from tests.conftest import Job
 from tests.maps.fakes import folder_bytes
 from tests.verbs.processes import FAST, Command, Finished, succeed
 
+grpc = pytest.importorskip("grpc")
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 SLOW = f"--draws 40 --scores entropy,epistemic --threads 1 --overlay {FAST}"
 PATIENCE = 240.0  # seconds that a command may take where the cores of this machine are busy
@@ -300,6 +303,52 @@ def test_an_address_where_another_program_listens_is_refused() -> None:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(InputError, match=r"\(another program listens there\)"):
             ray_workers.connected(address).__enter__()
+
+
+@pytest.mark.parametrize("mode", [None, "token"])
+def test_a_cluster_that_asks_for_a_token_is_named(
+    mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray would print a line a second for twenty seconds, none of which says what to do."""
+    tried: list[str] = []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        tried.append("by Ray")
+        raise ConnectionError("the token is wrong")
+
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    if mode is not None:  # Ray sends the token itself
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr("ray.init", refuse)
+    said = "asks for a token" if mode is None else "the token is wrong"
+    with head_with_token() as address, pytest.raises(InputError) as refused:
+        ray_workers.connected(address).__enter__()
+    assert said in refused.value.message
+    assert ("export RAY_AUTH_MODE=token" in str(refused.value.hint)) == (mode is None)
+    assert bool(tried) == (mode is not None)
+
+
+@contextlib.contextmanager
+def head_with_token() -> Iterator[str]:
+    """Yield the address of a server that refuses every call, as the head of a cluster refuses one
+    without its token.
+    """
+
+    class Refusing(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: Any) -> Any:
+            def abort(_: bytes, context: Any) -> None:
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken")
+
+            assert handler_call_details.method == ray_workers.METHOD_WITH_TOKEN
+            return grpc.unary_unary_rpc_method_handler(abort)
+
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Refusing()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None)
 
 
 def test_without_ray_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
