@@ -16,7 +16,7 @@ import segunc
 from segunc import options as opts
 from segunc.core.errors import PartialFailure
 from segunc.core.terminal import agreeing, counted, say, visible
-from segunc.core.urls import local_folder
+from segunc.core.urls import is_url, local_folder
 
 FUNCTIONS = {"import": "import_network"}  # functions of verbs whose name is a word of Python
 
@@ -249,6 +249,9 @@ def _as_fitted_before(
     """Return the words of the configuration and of the settings of the last fit of a method that
     the model records, so that a fit after it makes the same score.
 
+    A file or a folder that is not here, as of a model that others made, is a word in capitals
+    instead.
+
     Args:
         model: the model folder.
         method: as ``segunc finetune`` calls it.
@@ -269,10 +272,23 @@ def _as_fitted_before(
         recorded = []
         for name, value in pairs:
             if name == "--config":
-                recorded = [name, value]
+                recorded = [name, _here(value, "CONFIG")]
+            elif name in _PLACES:
+                settings += [name, _here(value, _PLACES[name])]
             elif name.startswith(f"--{method}."):
                 settings += [name, value]
     return config or recorded, settings
+
+
+_PLACES = {"--anomaly.images": "IMAGES", "--anomaly.encoder_weights": "FILE"}
+"""Settings that name a file or a folder, and what stands for one that is not here."""
+
+
+def _here(place: str, stands_for: str) -> str:
+    """Return a place that a command names, or a word in capitals where nothing is there."""
+    dataset, colon, folder = place.rpartition(":")
+    is_there = is_url(place) or Path(folder if colon and dataset else place).exists()
+    return place if is_there else stands_for
 
 
 def _method_for_anomalies(model: Path, options: opts.FinetuneOptions) -> str:

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 
 _COMMANDS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -96,3 +97,10 @@ def agreeing(verb: str, number: int) -> str:
     if number == 1:
         return verb
     return _VERBS_OF_SEVERAL.get(verb, verb.removesuffix("s"))
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Return the first three names, and how many more there are."""
+    shown = ", ".join(names[:3])
+    more = len(names) - 3
+    return f"{shown} and {more} more" if more > 0 else shown

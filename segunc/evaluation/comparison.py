@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from segunc.core.errors import InputError
-from segunc.core.terminal import counted, visible
+from segunc.core.terminal import counted, first_of, visible
 from segunc.data.datasets import data_words
 from segunc.decisions.guarantee import RISKS, fitted_of
 from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS, Hits
@@ -899,10 +899,3 @@ def _reasons(comparison: Comparison) -> dict[str, list[str]]:
                 continue
             reasons.setdefault(reason, []).append(f"{row.label} of {name}")
     return reasons
-
-
-def first_of(names: Sequence[str]) -> str:
-    """Return the first three names, and how many more there are."""
-    shown = ", ".join(names[:3])
-    more = len(names) - 3
-    return f"{shown} and {more} more" if more > 0 else shown

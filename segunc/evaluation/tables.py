@@ -9,10 +9,10 @@ from functools import reduce
 from operator import getitem
 from typing import Any, NamedTuple
 
-from segunc.core.terminal import counted
+from segunc.core.terminal import counted, first_of
 from segunc.decisions.guarantee import RISKS
 from segunc.evaluation import flagged, parts
-from segunc.evaluation.comparison import NULL, first_of, format_cell, markdown_table
+from segunc.evaluation.comparison import NULL, format_cell, markdown_table
 from segunc.evaluation.flagged import AT_LEAST, AT_MOST, DISPUTED, FalseAlarms, Hits
 from segunc.evaluation.from_verdicts import NO_NAME
 from segunc.evaluation.over_time import FoundObjects, OverTime

@@ -14,7 +14,7 @@ from typing import Any
 
 from segunc.core.errors import InputError
 from segunc.core.files import inside, parse_json, read_bytes, read_json
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted, first_of
 from segunc.core.version import now, tool_commit, tool_version
 from segunc.maps.shards import MANIFEST_NAME, REPAIR, find_log, joined_state, unseal
 from segunc.scores import SCORES
@@ -239,6 +239,13 @@ def _what_a_run_lacks(place: str, manifest: Manifest, lines: int) -> str | None:
     status = manifest.get("status", "unknown")
     if status != "finished":
         so_far = counted(lines, "frame")
+        missing = manifest.get("missing_shards")
+        if missing:
+            shards = "shard" if len(missing) == 1 else "shards"
+            return (
+                f"{place} is not whole: {shards} {first_of(missing)} "
+                f"{agreeing('has', len(missing))} not finished ({so_far} so far)"
+            )
         return f"the run that writes {place} has not finished (status {status}, {so_far} so far)"
     lost = manifest["finished"] - lines
     if lost > 0:

@@ -24,7 +24,7 @@ from segunc.core.files import (
     safe_name,
 )
 from segunc.core.removal import MOVE, check_free, remove_partials
-from segunc.core.terminal import counted
+from segunc.core.terminal import agreeing, counted, first_of
 from segunc.data.images import Image
 from segunc.frames.source import FrameSource
 from segunc.maps.encoding import (
@@ -501,13 +501,15 @@ class MapsWriter:
             raise InputError(fact, hint="leave --shard out, or give another --out")
         if self.shard.whole and not missing:
             return
-        hint = "finish these shards first, or give another --out"
+        fact = f"{self.out} was begun in {count} shards"
+        if not self.shard.whole:
+            fact += f", not in {self.shard.count}"
         if not missing:
             hint = "leave --shard out, because all shards have ended, or give another --out"
+            raise InputError(fact, hint=hint)
         raise InputError(
-            f"{self.out} was begun in {count} shards, not in {self.shard.count} "
-            f"(not finished: {', '.join(missing) or 'none'})",
-            hint=hint,
+            f"{fact}, and {first_of(missing)} {agreeing('has', len(missing))} not finished",
+            hint=f"finish --shard {missing[0]} first, or give another --out",
         )
 
     def _hint_of_differences(self, different: Sequence[tuple[str, Any, Any]]) -> str:

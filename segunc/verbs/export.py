@@ -507,7 +507,7 @@ def _largest_difference(differences: Mapping[str, Mapping[str, Any]]) -> str:
     largest = max(differences, key=lambda name: int(differences[name]["codes"]))
     codes = differences[largest]["codes"]
     share = max(difference["share"] for difference in differences.values())
-    return f"at most {codes} codes ({largest}), {share:.1e} of a largest value"
+    return f"at most {counted(codes, 'code')} ({largest}), {share:.1e} of a largest value"
 
 
 def _notes(

@@ -261,13 +261,18 @@ def test_an_unfinished_shard_is_named(unfinished_shard: UnfinishedShard) -> None
     assert state["missing_shards"] == ["1/3", "3/3"]
     assert [frame["name"] for frame in state["failed"]] == [unfinished_shard.broken]
     unfinished = MapsReader(unfinished_shard.out).unfinished or ""
-    assert "has not finished (status interrupted, 1 frame so far)" in unfinished
+    assert "is not whole: shards 1/3, 3/3 have not finished (1 frame so far)" in unfinished
 
 
-@pytest.mark.parametrize("shard", [Shard(), Shard(1, 2)])
-def test_a_run_in_other_shards_is_refused(unfinished_shard: UnfinishedShard, shard: Shard) -> None:
-    with pytest.raises(InputError, match=r"begun in 3 shards, not in .*not finished: 1/3, 3/3"):
+@pytest.mark.parametrize(("shard", "other"), [(Shard(), ""), (Shard(1, 2), ", not in 2")])
+def test_a_run_in_other_shards_is_refused(
+    unfinished_shard: UnfinishedShard, shard: Shard, other: str
+) -> None:
+    with pytest.raises(InputError) as refused:
         predict(unfinished_shard.images, unfinished_shard.out, shard=shard)
+    said = f"was begun in 3 shards{other}, and 1/3, 3/3 have not finished"
+    assert refused.value.message.endswith(said)
+    assert refused.value.hint == "finish --shard 1/3 first, or give another --out"
 
 
 def test_one_shard_cannot_overwrite(unfinished_shard: UnfinishedShard) -> None:

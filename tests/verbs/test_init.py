@@ -853,11 +853,27 @@ def test_a_configuration_of_an_anomaly_score_is_followed_by_its_fit(
 def test_new_features_are_followed_by_the_anomaly_fit_as_it_was(tmp_path: Path) -> None:
     record_data(tmp_path, {"dataset": "toy", "root": "."})
     in_place = f"--base {tmp_path} --out {tmp_path}"
-    fit = f"segunc finetune {in_place} --method anomaly --config mine.yaml --anomaly.frames=2"
+    config = tmp_path / "mine.yaml"
+    config.touch()
+    fit = f"segunc finetune {in_place} --method anomaly --config {config} --anomaly.frames=2"
     record_command(tmp_path, fit)
     options = FinetuneOptions(base=tmp_path, out=tmp_path, method="features")
-    expected = f"--config mine.yaml --method anomaly {in_place} --anomaly.frames 2"
+    expected = f"--config {config} --method anomaly {in_place} --anomaly.frames 2"
     assert _step_after_finetune(tmp_path, options) == f"segunc finetune {expected}"
+
+
+def test_places_of_another_machine_are_not_named_again(tmp_path: Path) -> None:
+    record_data(tmp_path, {"dataset": "toy", "root": "."})
+    in_place = f"--base {tmp_path} --out {tmp_path}"
+    here = tmp_path / "road"
+    here.mkdir()
+    places = "--config theirs.yaml --anomaly.encoder_weights lite0.safetensors --anomaly.images "
+    options = FinetuneOptions(base=tmp_path, out=tmp_path, method="features")
+    for images, named in (("cv/val", "IMAGES"), (f"folder:{here}", f"folder:{here}")):
+        record_command(tmp_path, f"segunc finetune {in_place} --method anomaly {places}{images}")
+        command = _step_after_finetune(tmp_path, options)
+        assert command.endswith(f"--anomaly.encoder_weights FILE --anomaly.images {named}")
+        assert "--config CONFIG" in command
 
 
 @pytest.mark.parametrize(("channels", "then"), [(3, "anomaly"), (1, "temperature")])
