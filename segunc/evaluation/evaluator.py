@@ -121,6 +121,11 @@ class Tally:
             self._spool.add(self.part.coarsen(counts), unit)
 
     @property
+    def units(self) -> int:
+        """Number of resampled units that say something of the numbers."""
+        return len(self._spool.units)
+
+    @property
     def total(self) -> Any:
         """The counts of all frames; None where no frame was counted."""
         if len(self._counts) > 1:
@@ -212,6 +217,7 @@ class Gatherer:
         self.images: dict[str, str | None] = {}
         """Hash of the image of each counted frame, None where it is not known."""
         self._replicates: Replicates | None = None
+        self._units_behind: dict[str, int] = {}  # of each number with replicates
 
     def add(self, frame: LabelledFrame) -> None:
         """Count a frame by all parts.
@@ -289,7 +295,9 @@ class Gatherer:
                 if self.incomplete(tally):
                     continue
                 for name, row in tally.replicate_numbers(self.forms).items():
-                    rows[".".join((*tally.part.section, *name))] = row
+                    dotted = ".".join((*tally.part.section, *name))
+                    rows[dotted] = row
+                    self._units_behind[dotted] = tally.units
             values = np.zeros((0, self.resampling.replicates))
             if rows:
                 values = np.stack([*rows.values()])
@@ -306,13 +314,16 @@ class Gatherer:
     def place_intervals(self, result: Result) -> None:
         """Put the interval of every number with replicates into a result, or why it has none.
 
-        With the interval goes the effective number of units.
+        With the interval goes the effective number of units: at most those that say something of
+        the number, and none for a number that is the same whatever is drawn.
         """
         for path, chance in self.replicates().chances().items():
             bootstrap = result.setdefault("bootstrap", {})
             if isinstance(chance, Chance):
                 result["intervals"][path] = [chance.low, chance.high]
-                bootstrap.setdefault("effective_units", {})[path] = round(chance.effective, 1)
+                if chance.low < chance.high:
+                    effective = min(chance.effective, self._units_behind[path])
+                    bootstrap.setdefault("effective_units", {})[path] = round(effective, 1)
             else:
                 bootstrap.setdefault("no_interval", {})[path] = chance
 

@@ -205,6 +205,30 @@ def test_each_interval_has_its_effective_number_of_units(of_few_units):
     assert all(4 < number <= MIN_UNITS for number in effective.values())
 
 
+def test_effective_units_are_units_that_say_something_of_the_number():
+    """Frames with anomaly labels alone say nothing of a calibration error, whose influences are so
+    small here that the estimate alone would be all units.
+    """
+    evaluator = fill({f"frame_{i}": i for i in range(MIN_UNITS + 2)}, Resampling(400, seed=3))
+    for number in range(15):
+        frame = make_frame(100 + number)
+        assert evaluator.update(
+            f"anomaly_{number}", frame.stored, frame.prediction, None, None, frame.anomaly
+        )
+    result = evaluator.numbers()
+    effective = result["bootstrap"]["effective_units"]
+    assert result["counts"]["resampled_units"] == MIN_UNITS + 17
+    assert effective["calibration.ece"] == MIN_UNITS + 2
+    assert max(effective[f"scores.{score}.pooled.auroc"] for score in SCORES) > MIN_UNITS + 2
+
+
+def test_a_number_that_no_draw_changes_has_no_effective_units():
+    evaluator = fill({f"frame_{i}": 3 for i in range(MIN_UNITS)}, Resampling(100, seed=3))
+    result = evaluator.numbers()
+    assert "segmentation.miou" in result["intervals"]
+    assert "segmentation.miou" not in result["bootstrap"].get("effective_units", {})
+
+
 def test_neighbours_are_resampled_together():
     names = {f"seq{i // 2:02d}/frame_{i}": i % 2 for i in range(30)}
     together = fill(names, Resampling(200), resample="folder")
