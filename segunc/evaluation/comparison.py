@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,6 +54,9 @@ SETTINGS = {
     "mask": "Mask",
 }
 """How frames were seen and drawn, and the words for it."""
+FAILURE_AUPR = "failure_aupr"
+SAME_SHARE = 0.02
+"""Shares of wrong pixels that lie so near each other give nearly the same AUPR by chance."""
 FITTED_WORDS = {
     "calibration": "calibration of the probabilities",
     "features_sha256": "bank of features",
@@ -459,18 +462,42 @@ def _thresholds_words(result: EvaluationResult) -> list[str]:
     return words
 
 
-def _threshold_warnings(
+def _is_of(label: str, columns: Sequence[_Column], scores: Collection[str]) -> bool:
+    """Return whether a row holds numbers at the threshold of one of the scores."""
+    paths = [column.paths[label] for column in columns if label in column.paths]
+    return any(path[0] == "flagged" and path[1] in scores for path in paths)
+
+
+def _chances_of_failures(columns: Sequence[_Column]) -> str:
+    """Return a line on the AUPR of wrong pixels, whose chance level is their share; empty where
+    all columns have about the same share, or it is not known.
+    """
+    shares: dict[str, float] = {}
+    for column in columns:
+        accuracy = column.result.numbers.get(("segmentation", "accuracy"))
+        if accuracy is not None:
+            shares[column.result.name] = 1 - accuracy
+    if not shares or max(shares.values()) - min(shares.values()) <= SAME_SHARE:
+        return ""
+    of_each = ", ".join(f"{format_number(share)} in {name}" for name, share in shares.items())
+    return (
+        f"{FAILURE_AUPR} of chance is the share of wrong pixels, {of_each}: more errors alone "
+        "make it higher, so no column is called better by it"
+    )
+
+
+def _other_thresholds(
     results: Sequence[EvaluationResult], columns: Sequence[_Column], labels: Collection[str]
-) -> list[str]:
-    """Return one line for each score of whose thresholds the rows show numbers that belong to
-    different ones.
+) -> dict[str, str]:
+    """Return each score of whose thresholds the rows show numbers that belong to different ones,
+    with a line that says so.
     """
     shown: dict[str, None] = {}
     for column in columns:
         for label, path in column.paths.items():
             if label in labels and path[0] == "flagged":
                 shown[path[1]] = None
-    warnings = []
+    warnings: dict[str, str] = {}
     for score in shown:
         thresholds: dict[str, tuple[object, object]] = {}
         for result in results:
@@ -485,7 +512,7 @@ def _threshold_warnings(
             names.setdefault(threshold if has_files else threshold[0], []).append(name)
         if len(names) > 1:
             of_each = " and ".join(", ".join(of_one) for of_one in names.values())
-            warnings.append(
+            warnings[score] = (
                 f"numbers of flagged.{score} belong to different thresholds in {of_each}, "
                 "so they do not tell the results apart"
             )
@@ -526,15 +553,24 @@ def compare(
     )
     base = 0 if baseline is None else _baseline(columns, baseline)
     labels = _labels(columns, keys)
-    rows = tuple(_row(label, columns, base) for label in labels)
+    other_thresholds = _other_thresholds(results, columns, {*labels})
+    chances = _chances_of_failures(columns)
+    rows = []
+    for label in labels:
+        row = _row(label, columns, base)
+        if _is_of(label, columns, other_thresholds) or (chances and label.endswith(FAILURE_AUPR)):
+            row = replace(row, best=None)
+        rows.append(row)
     unlike = [
         column.name for column in columns if has_other_images(columns[base].result, column.result)
     ]
-    warnings = [*data_warnings(results), *_threshold_warnings(results, columns, {*labels})]
+    warnings = [*data_warnings(results), *other_thresholds.values()]
+    if chances and any(label.endswith(FAILURE_AUPR) for label in labels):
+        warnings.append(chances)
     return Comparison(
         columns=tuple(column.name for column in columns),
         baseline=base,
-        rows=rows,
+        rows=tuple(rows),
         warnings=tuple(warnings),
         headings=tuple(heading(result) for result in results),
         settings=tuple(_settings_of(results)),

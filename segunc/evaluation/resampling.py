@@ -504,8 +504,25 @@ def why_not_paired(first: Replicates, second: Replicates) -> str | None:
     if first.seeds != second.seeds:
         return "means over other seeds"
     if first.units != second.units:
-        return f"other units were resampled ({len(first.units)} and {len(second.units)})"
+        return _other_units(first.units, second.units)
     return None
+
+
+def _other_units(first: Sequence[str], second: Sequence[str]) -> str:
+    """Return that two results resampled other units, and what may be the reason."""
+    words = f"other units were resampled ({len(first)} and {len(second)})"
+    of_first = sorted({*first}.difference(second))
+    of_second = sorted({*second}.difference(first))
+    if not (of_first and of_second):
+        return words
+    words += f", such as {of_first[0]} and {of_second[0]}"
+    endings = [{name.rpartition("/")[2] for name in units} for units in (of_first, of_second)]
+    if endings[0] == endings[1]:
+        words += (
+            "; if these are the same frames under other paths, evaluate both results by --maps, or "
+            "both by --model"
+        )
+    return words
 
 
 def sidecar_path(result: Path) -> Path:

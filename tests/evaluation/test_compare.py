@@ -769,6 +769,55 @@ def test_numbers_of_different_thresholds_are_warned_of(
     assert compare(results, keys=["segmentation.*"]).warnings == ()
 
 
+@pytest.mark.parametrize(("value", "best"), [(0.4, 0), (0.5, None)])
+def test_no_column_is_better_at_another_threshold(
+    tmp_path: Path, value: float, best: int | None
+) -> None:
+    paths = thresholds_pair(tmp_path, value, "a")
+    for path, share in zip(paths, (0.1, 0.3), strict=True):
+        content = json.loads(path.read_text())
+        content["flagged"]["entropy"]["share"] = share
+        path.write_text(json.dumps(content))
+        write_replicates(path, {"flagged.entropy.share": share})
+    (row,) = compare(load_results(paths), keys=["flagged.entropy.share"]).rows
+    assert row.best == best
+
+
+@pytest.mark.parametrize(("accuracy", "best"), [(0.72, 1), (0.56, None)])
+def test_more_errors_are_no_better_failure_aupr(
+    tmp_path: Path, accuracy: float, best: int | None
+) -> None:
+    """The AUPR of wrong pixels is their share by chance."""
+    failure = "selective.entropy.failure_aupr"
+    paths = pair(tmp_path)
+    for path, of_all, aupr in zip(paths, (0.73, accuracy), (0.4, 0.6), strict=True):
+        content = json.loads(path.read_text())
+        content["segmentation"] = {"accuracy": of_all}
+        content["selective"] = {"entropy": {"failure_aupr": aupr}}
+        path.write_text(json.dumps(content))
+        write_replicates(path, {failure: aupr})
+    compared = compare(load_results(paths), keys=[failure])
+    assert compared.rows[0].best == best
+    warning = (
+        "failure_aupr of chance is the share of wrong pixels, .270 in first, .440 in other: more "
+        "errors alone make it higher, so no column is called better by it"
+    )
+    assert compared.warnings == (() if best else (warning,))
+    assert compare(load_results(paths), keys=["segmentation.*"]).warnings == ()
+
+
+def test_frames_under_other_paths_are_named(tmp_path: Path) -> None:
+    paths = pair(tmp_path)
+    frames = [f"{number:02d}" for number in range(15)]
+    write_replicates(paths[0], {AUROC: 0.9}, units=tuple(f"drive/{name}" for name in frames))
+    write_replicates(paths[1], {AUROC: 0.9}, units=tuple(frames))
+    text = format_comparison(compare(load_results(paths)))
+    assert (
+        "not paired: other units were resampled (15 and 15), such as drive/00 and 00; if these are "
+        "the same frames under other paths, evaluate both results by --maps, or both by --model"
+    ) in text
+
+
 SPECKS = (
     "first: 4 of 20 labelled objects have fewer than 10 pixels, in 1 frame without a larger one, "
     "so numbers of objects may be of specks of the labelling."
