@@ -1334,11 +1334,13 @@ class ExportOptions(Options, SourceOptions):
         precision: of the network in the file. What float16 and int8 cost in each score is measured
             and recorded (default float32)
         calibration (FRAMES): with --precision int8, frames on which the range of each layer is
-            measured: a folder, a glob pattern or a video
+            measured: a folder, a glob pattern or a video. At least 8 for the ranges, and as many
+            for the price unless --check-frames gives these
         calibration_frames (N): how many of them are taken, spread evenly, and how many for the
             price (default 32)
-        check_frames (FRAMES): frames on which the price of a lower precision is measured (default:
-            every second frame of --calibration, which is then not used for ranges)
+        check_frames (FRAMES): frames on which the price of a lower precision is measured, at least
+            8; float16 needs them (default: with int8, every second frame of --calibration, which
+            is then not used for ranges)
         max_changed (SHARE): with a lower precision, the largest share of pixels whose predicted
             class may change; a file that changes more is not written (default 0.05)
     """

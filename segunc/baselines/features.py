@@ -162,7 +162,8 @@ class FeatureBank(Attachment):
         if file_sha256(path) != self.tensors_sha256:
             raise InputError(
                 f"{path} has changed since {self.file} was written",
-                hint="fit the features again",
+                hint="restore it, or fit again by segunc finetune --method features and then "
+                "--method anomaly, whose score rests on it",
             )
 
     def stored(self, model: Model) -> tuple[dict[str, Tensor], nn.Module]:
