@@ -276,6 +276,23 @@ def test_a_verdict_on_the_same_box_takes_its_new_area(flagged: Visit) -> None:
     assert judged_area(page) == (area, 0.6)
 
 
+def test_a_verdict_that_is_given_again_takes_the_pixels_that_are_seen(flagged: Visit) -> None:
+    """As of a page of an earlier version, whose masks held other regions."""
+    page = flagged.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    mask = page.evaluate("segunc.verdicts.all()[0].region.mask")
+    page.evaluate(
+        "const [entry] = segunc.verdicts.all(); entry.region = { ...entry.region, mask: [0, 9] }"
+    )
+    page.keyboard.press("s")
+    flagged.until("segunc.verdicts.all()[0].region.mask.length !== 2")
+    assert page.evaluate("segunc.verdicts.all()[0].region.mask") == mask
+    page.keyboard.press("Control+z")
+    flagged.shown("#live", "Undone: the outline")
+
+
 def test_the_list_of_alarms_names_another_outline_and_judges_its_own(flagged: Visit) -> None:
     page = flagged.page
     before, _ = judge_a_region_at_another_threshold(flagged)

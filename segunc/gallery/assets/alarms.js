@@ -448,17 +448,20 @@
     drawingNote.hidden = true;
   }
 
-  /* The class that most pixels of a piece are predicted as; null without a prediction. */
-  function classOf({ runs }, map, prediction) {
-    if (!prediction || prediction.width !== map.width) return null;
-    const counts = new Map();
-    for (const { y, from, to } of runs) {
-      for (let x = from; x < to; x++) {
-        const id = prediction.codes[y * map.width + x];
-        counts.set(id, (counts.get(id) ?? 0) + 1);
+  /* The class that most pixels of a mask of a frame are predicted as; null without a
+     prediction. */
+  function classOf(mask, prediction, [height, width]) {
+    if (!prediction) return null;
+    const counts = new Uint32Array(256);
+    for (let i = 0; i < mask.length; i += 2) {
+      const y = Math.floor(((Math.floor(mask[i] / width) + 0.5) * prediction.height) / height);
+      const left = mask[i] % width;
+      for (let x = left; x < left + mask[i + 1]; x++) {
+        const column = Math.floor(((x + 0.5) * prediction.width) / width);
+        counts[prediction.codes[y * prediction.width + column]]++;
       }
     }
-    return [...counts].reduce((a, b) => (b[1] > a[1] ? b : a))[0];
+    return counts.indexOf(Math.max(...counts));
   }
 
   /* The alarms of a frame at a threshold that was not recorded, as its map on the page shows them,
@@ -484,7 +487,7 @@
         strength: piece.strength,
         peak: piece.peak,
         values: { ...same?.values, [score]: piece.value },
-        class_id: classOf(piece, map, prediction),
+        class_id: classOf(regions.maskOf(piece, map, size), prediction, size),
         reasons: same?.reasons ?? {},
         event: null,
       };
