@@ -342,8 +342,19 @@
     return svg("rect", { x, y, width, height });
   }
 
-  function outlineOf({ region, entry, unflagged }, position) {
-    const classes = ["region", entry?.verdict ?? ""];
+  /* What others alone said of a box that one of them drew: {verdict, names}, where they differ the
+     verdict that it was drawn with; null for everything else. */
+  function drawnByOthers({ region, entry, others }) {
+    if (region.score !== null || entry?.verdict || !others.length) return null;
+    const { verdict } = others.find((said) => said.verdict === "missed") ?? others[0];
+    const who = others.filter((said) => said.verdict === verdict);
+    return { verdict, names: who.map(({ reviewer }) => reviewer || "no name").join(", ") };
+  }
+
+  function outlineOf(item, position) {
+    const { region, entry, unflagged } = item;
+    const verdict = entry?.verdict || drawnByOthers(item)?.verdict || "";
+    const classes = ["region", verdict];
     if (position === state.get().region) classes.push("chosen");
     if (!region.score) classes.push("drawn");
     if (unflagged) classes.push("unflagged");
@@ -469,6 +480,7 @@
     nearest,
     nearestOfEach,
     badges,
+    drawnByOthers,
     verdictWords,
     unflaggedWords,
     shown: () => shown,
