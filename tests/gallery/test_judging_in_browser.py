@@ -394,6 +394,34 @@ def test_a_box_of_a_missed_object_contradicts_every_milder_verdict(
     flagged.until("document.getElementById('remark').hidden")
 
 
+def test_undo_and_redo_of_a_drawn_box_have_the_same_words(flagged: Visit) -> None:
+    box_by_hand(flagged)
+    flagged.page.keyboard.press("Control+z")
+    flagged.shown("#live", f"Undone: missed object on a drawn box of frame {NAMES[0]}")
+    flagged.page.keyboard.press("Control+Shift+Z")
+    flagged.shown("#live", f"Done again: missed object on a drawn box of frame {NAMES[0]}")
+
+
+@pytest.mark.parametrize(
+    ("judged", "said"),
+    [
+        (True, "1 verdict and 1 note without a verdict exported"),
+        (False, "1 note without a verdict exported"),
+    ],
+)
+def test_a_note_without_a_verdict_is_exported_as_a_note(
+    flagged: Visit, tmp_path: Path, judged: bool, said: str
+) -> None:
+    page = flagged.page
+    page.evaluate(f"segunc.verdicts.set({NAMES[1]!r}, {{ note: 'a shadow' }})")
+    if judged:
+        page.keyboard.press("a")
+        flagged.shown("#progress", "1 of 6 judged")
+    export(flagged, "json", tmp_path / "v.json")
+    flagged.shown("#live", said)
+    assert page.inner_text("#live") == said
+
+
 UNFLAGGED = "judged at ≥ 0.6, not flagged as one region here"
 
 

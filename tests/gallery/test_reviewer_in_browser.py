@@ -442,6 +442,16 @@ def words_of_saved_picture(visit: Visit) -> list[str]:
     return words
 
 
+def test_the_legend_of_a_saved_picture_says_what_is_grey(index: Path, visit: Visit) -> None:
+    """The label of the scene ignores the first row of a frame."""
+    visit.open_frame(index, FRAME, "&layer=overlay&outline=1")
+    assert "ignored by the label" in words_of_saved_picture(visit)
+    visit.open_frame(index, FRAME, "&layer=entropy&outline=1")
+    assert "ignored by the label" not in words_of_saved_picture(visit)
+    visit.open_frame(index, FRAME, "&layer=overlay&outline=0")
+    assert "ignored by the label" not in words_of_saved_picture(visit)
+
+
 def test_a_box_of_another_reviewer_looks_like_a_missed_object(shared: Path, visit: Visit) -> None:
     visit.open_frame(shared, FRAME, "&flags=1")
     visit.shown("#regions", "Ben: missed object")

@@ -117,6 +117,13 @@
     return said;
   }
 
+  /* Whether the tinted image is grey somewhere, where the label is ignored. */
+  function hasGrey(index) {
+    const label = segunc.maps.peek(table.place(index), "label/anomaly");
+    const isTinted = state.get().layer === "overlay" && stage.outlined(index);
+    return isTinted && label !== null && layers.ignores(label);
+  }
+
   /* What the outlines in the picture mean, each with the lines that it is drawn with, the lowest
      first: colour, and width in parts of a letter; where `dashed`, the uppermost in dashes. */
   function outlinesOf(index) {
@@ -139,6 +146,9 @@
         ["#000", 0.15],
       ];
       outlines.push({ words: "labelled anomaly", lines });
+    }
+    if (hasGrey(index)) {
+      outlines.push({ words: "ignored by the label", lines: [[layers.css(layers.IGNORED), 0.7]] });
     }
     const regions = segunc.regions.shown();
     if (regions.length) outlines.push({ words: "numbered boxes: regions", lines: [] });
