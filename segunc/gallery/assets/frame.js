@@ -331,7 +331,7 @@
   /* What a change was on, by the number that the view gives to it. */
   function subjectWords({ frame, region }) {
     if (!region) return `frame ${frame}`;
-    // A box that was drawn is in the list only while it has a verdict, so its number comes and goes.
+    // A drawn box is in the list only while it has a verdict, so its number comes and goes.
     if (region.score === null) return `a drawn box of frame ${frame}`;
     const { view } = state.get();
     const alarm = view === "alarms" ? segunc.alarms.numberOf(frame, region) : null;
