@@ -16,9 +16,9 @@ from segunc.baselines.verdict_features import (
     FALSE_ALARM,
     JudgedFrame,
     JudgedRun,
+    Mask,
     images_of,
     mask_of,
-    pixels_of,
 )
 from segunc.core.progress import ConsoleProgress
 from segunc.data.channels import shown_colours
@@ -45,6 +45,11 @@ from segunc.sampling.sampler import Sampler, sample_frames
 from segunc.scores import FEATURE_DISTANCE
 from segunc.training.batches import spaced
 
+TRUE_ALARM = "true-alarm"
+MIN_NOTABLE_SHARE = 0.1
+"""Share of an alarm or of a judged region from which on their overlap is notable. Outlines of two
+neighbouring regions may overlap by a few pixels.
+"""
 Values = npt.NDArray[np.float32]
 
 
@@ -205,14 +210,12 @@ class _Comparison:
         sampled = sample_frames(self.sampler, [image], size=self.size)
         after = _as_stored(self.reader, self.score, sampled.scores[self.score][0].cpu().numpy())
         left = _flagged_regions(after, self.threshold)
-        verdicts = _verdicts(judged, before.shape)
-        regions = () if judged is None else judged.false_alarms
-        outlines = [mask_of(region) for region in regions]
+        outlines = _outlines(judged)
         touched: set[int] = set()
         for alarm in _alarms(before, self.threshold):
-            verdict = _verdict_on(alarm, verdicts)
+            verdict, both = verdict_on(alarm, outlines)
             if verdict == FALSE_ALARM:
-                for number, outline in enumerate(outlines):
+                for number, outline in enumerate(outlines[FALSE_ALARM]):
                     if alarm.pixels(outline).any():
                         touched.add(number)
             picture = b""
@@ -225,6 +228,7 @@ class _Comparison:
                 before=float(alarm.pixels(before).max()),
                 after=float(alarm.pixels(after).max()),
                 stays=bool(alarm.pixels(left).any()),
+                both=both,
                 picture=picture,
             )
         self.regions_touched += len(touched)
@@ -291,22 +295,40 @@ def _as_stored(reader: MapsReader, score: str, values: Values) -> Values:
     return np.asarray(decoded, np.float32)
 
 
-def _verdicts(
-    judged: JudgedFrame | None, shape: tuple[int, ...]
-) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return the pixels ``[H, W]`` of the regions with each verdict, the gravest first."""
+def _outlines(judged: JudgedFrame | None) -> dict[str, list[Mask]]:
+    """Return the masks ``[H, W]`` of the regions with each verdict, the gravest first."""
     if judged is None:
-        return {}
-    size = (shape[0], shape[1])
+        return {TRUE_ALARM: [], FALSE_ALARM: []}
     return {
-        "true-alarm": pixels_of(judged.to_find, size),
-        "false-alarm": pixels_of(judged.false_alarms, size),
+        TRUE_ALARM: [mask_of(region) for region in judged.to_find],
+        FALSE_ALARM: [mask_of(region) for region in judged.false_alarms],
     }
 
 
-def _verdict_on(alarm: StrongRegion, verdicts: Mapping[str, npt.NDArray[np.bool_]]) -> str:
-    """Return the gravest verdict on a pixel of an alarm; empty where there is none."""
-    for verdict, pixels in verdicts.items():
-        if alarm.pixels(pixels).any():
-            return verdict
-    return ""
+def verdict_on(alarm: StrongRegion, outlines: Mapping[str, Sequence[Mask]]) -> tuple[str, bool]:
+    """Return the verdict on the region that an alarm overlaps most.
+
+    Args:
+        alarm: of the frame.
+        outlines: masks ``[H, W]`` of the regions with each verdict; of equal overlaps, that of the
+            first verdict counts.
+
+    Returns:
+        The verdict, empty where the alarm overlaps no region; and whether regions of several
+        verdicts share at least :data:`MIN_NOTABLE_SHARE` of the alarm or of themselves with it.
+    """
+    largest = 0
+    verdict_of_largest = ""
+    notable = set()
+    for verdict, masks in outlines.items():
+        for mask in masks:
+            overlap = int(np.count_nonzero(alarm.pixels(mask)))
+            if not overlap:
+                continue
+            if overlap > largest:
+                largest = overlap
+                verdict_of_largest = verdict
+            smaller_area = min(alarm.area, int(np.count_nonzero(mask)))
+            if overlap >= MIN_NOTABLE_SHARE * smaller_area:
+                notable.add(verdict)
+    return verdict_of_largest, len(notable) > 1

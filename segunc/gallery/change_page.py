@@ -28,14 +28,18 @@ MAX_SHOWN = 30  # alarms of each kind
 QUALITY = 80
 GAP = 4  # pixels between two views of an alarm
 WORDS = {
-    "false-alarm": ("False alarms", "that touch regions called false, which enter the bank"),
+    "false-alarm": (
+        "False alarms",
+        "that overlap most with a region called false, which enters the bank",
+    ),
     "true-alarm": (
         "True alarms",
-        "that touch regions called true or missed, which stay out of the bank",
+        "that overlap most with a region called true or missed, which stays out of the bank",
     ),
     "": ("Other alarms", "of the same run, that touch no region called true, missed or false"),
 }
 """Verdict on an alarm -> heading and what it means here."""
+BOTH = "; overlaps a region called false and one called true or missed"
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class ChangedAlarm:
     before: float  # largest value of the score within it
     after: float
     stays: bool  # whether an alarm is left there
+    both: bool = False  # whether it overlaps both regions called false and called true or missed
     picture: bytes = b""  # JPEG; empty without one
 
 
@@ -91,10 +96,26 @@ class Changes:
             sentences.append(
                 f"{lost} of {len(to_find)} alarms on regions called true or missed go."
             )
-        explanation = self.explanation()
-        if explanation:
-            sentences.append(explanation)
-        return sentences
+        return sentences + self.notes()
+
+    def notes(self) -> list[str]:
+        """Return what a reader should know of the counts of alarms."""
+        return [words for words in (self.note_on_both(), self.explanation()) if words]
+
+    def note_on_both(self) -> str:
+        """Return how many alarms overlap regions of both kinds; empty where none does."""
+        both = [alarm for alarm in self.alarms if alarm.both]
+        if not both:
+            return ""
+        number = len(both)
+        gone = _gone(both)
+        are = counted(number, "alarm", "overlaps")
+        count = "It counts" if number == 1 else "Each counts"
+        text = (
+            f"{are} a region called false and one called true or missed. {count} by the region "
+            f"that it overlaps most. {gone} of {number} {agreeing('goes', gone)}."
+        )
+        return f"{text} What should be found may go with a false alarm." if gone else text
 
     def explanation(self) -> str:
         """Return why there are not as many alarms as regions that were called false; empty where
@@ -201,8 +222,7 @@ def write_change_page(path: Path, changes: Changes, lines: Sequence[str]) -> Non
         parts.append(f'<p class="warning">{html.escape(changes.warning())}</p>')
     parts.extend(_summary(changes))
     parts.extend(f"<p>{html.escape(line)}</p>" for line in lines)
-    if changes.explanation():
-        parts.append(f"<p>{html.escape(changes.explanation())}</p>")
+    parts.extend(f"<p>{html.escape(words)}</p>" for words in changes.notes())
     parts.append(f'<p class="small">{html.escape(changes.condition())}</p>')
     parts.append(
         '<p class="small">Pictures: the image, the score before, the score after. '
@@ -289,7 +309,8 @@ def _section(changes: Changes, verdict: str) -> list[str]:
         )
         parts.append(
             f"<li>{picture}<p>{badge} <span>frame {html.escape(alarm.frame)}</span>, "
-            f"strongest pixel {alarm.before:.2f} → {alarm.after:.2f}</p></li>"
+            f"strongest pixel {alarm.before:.2f} → {alarm.after:.2f}{BOTH if alarm.both else ''}"
+            "</p></li>"
         )
     parts.append("</ul>")
     return parts

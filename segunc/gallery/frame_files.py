@@ -17,7 +17,7 @@ from segunc.core.removal import Ledger
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, ranking_score, smallest_object_of
 from segunc.gallery.alarms import Alarm, find_alarms
-from segunc.gallery.condensed import Values, condense, map_script, picture_script, shrink
+from segunc.gallery.condensed import Values, condense, map_script, packed, picture_script, shrink
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
@@ -36,7 +36,7 @@ ANOMALY = "label/anomaly"
 TRUTH = "label/truth"
 THUMBNAIL_WIDTH = 320
 IMAGE_QUALITY = 80  # of JPEG
-MAX_REGIONS = 200  # of a shrunk map, whose list takes some 60 bytes each
+MAX_REGIONS = 200  # of a shrunk map: one byte holds the number of each, and its line takes 60
 LOWEST = np.finfo(np.float32).min  # what -inf becomes in a table of the page
 
 
@@ -299,8 +299,10 @@ def listed_regions(values: Values, threshold: float, smallest: int) -> dict[str,
 
     Returns:
         ``list``: of each region of at least ``smallest`` pixels left, top, width, height, area, the
-        largest value, its column and row, and the strength; and ``small``, the number of smaller
-        regions. None where there are more than :data:`MAX_REGIONS`.
+        largest value, its column and row, and the strength; ``small``, the number of smaller
+        regions; and of the map with the place in the list of each pixel's region, from 1 on, and 0
+        for none, its ``width`` and its content, :func:`packed`, as ``numbers``. None where there
+        are more than :data:`MAX_REGIONS`.
     """
     finite = np.nan_to_num(values, nan=float(LOWEST))
     _, boxes, _ = regions_of(finite, threshold)
@@ -308,12 +310,20 @@ def listed_regions(values: Values, threshold: float, smallest: int) -> dict[str,
     if large > MAX_REGIONS:
         return None
     listed = []
+    numbers = np.zeros(values.shape, np.uint8)
     found = strongest_regions(finite, threshold, smallest=smallest, most=large) if large else []
-    for region in found:
+    for number, region in enumerate(found, 1):
         x, y = region.peak
+        left, top, width, height = region.box
+        numbers[top : top + height, left : left + width][region.inside] = number
         strength = float(f"{region.strength:.6g}")
         listed.append([*region.box, region.area, float(finite[y, x]), x, y, strength])
-    return {"list": listed, "small": len(boxes) - large}
+    return {
+        "list": listed,
+        "small": len(boxes) - large,
+        "width": values.shape[1],
+        "numbers": packed(numbers),
+    }
 
 
 def _key(row: FrameRow, content: str) -> str:

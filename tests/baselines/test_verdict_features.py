@@ -18,6 +18,7 @@ from segunc import build_network, save_network
 from segunc.baselines.anomaly import Anomaly
 from segunc.baselines.features import FeatureDensity
 from segunc.baselines.frame_choice import farthest_frames
+from segunc.baselines.verdict_changes import verdict_on
 from segunc.baselines.verdict_features import mask_of
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
@@ -25,7 +26,7 @@ from segunc.gallery.change_page import ChangedAlarm, Changes, Coverage, write_ch
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.learned_frames import learned_among, learned_words, round_words
-from segunc.maps.regions import strongest_regions
+from segunc.maps.regions import StrongRegion, strongest_regions
 from segunc.maps.verdicts import JudgedRegion
 from segunc.networks.description import NetworkDescription
 from segunc.posteriors.model import load_model
@@ -609,7 +610,67 @@ def test_two_alarms_on_one_region_are_explained(drive: Drive, tmp_path: Path) ->
     assert explained in said
     written = page.read_text()
     assert f"<p>{explained}</p>" in written
-    assert "touch regions called false, which enter the bank" in written
+    assert "that overlap most with a region called false, which enters the bank" in written
+
+
+def alarm_of(mask: Any) -> StrongRegion:
+    """Return the only alarm of a map that a mask flags."""
+    (alarm,) = strongest_regions(mask.astype(np.float32), 0.5, most=5)
+    return alarm
+
+
+@pytest.fixture
+def wide() -> Any:
+    """A mask of 80,400 pixels."""
+    mask = np.zeros((300, 500), bool)
+    mask[10:211, 20:420] = True
+    return mask
+
+
+def test_a_sliver_of_a_true_region_does_not_make_a_false_alarm_true(wide: Any) -> None:
+    called_false = wide.copy()
+    called_false[10, 20:420] = False  # 80,000 pixels are left
+    called_true = np.zeros_like(wide)
+    called_true[210:290, 100:133] = True  # 33 pixels of it are of the alarm
+    outlines = {"true-alarm": [called_true], "false-alarm": [called_false]}
+    assert verdict_on(alarm_of(wide), outlines) == ("false-alarm", False)
+
+
+def test_an_alarm_over_a_whole_true_region_is_of_both_kinds(wide: Any) -> None:
+    called_true = np.zeros_like(wide)
+    called_true[50:60, 100:133] = True
+    outlines = {"true-alarm": [called_true], "false-alarm": [wide & ~called_true]}
+    assert verdict_on(alarm_of(wide), outlines) == ("false-alarm", True)
+    both_true = {"true-alarm": [called_true, wide], "false-alarm": []}
+    assert verdict_on(alarm_of(wide), both_true) == ("true-alarm", False)
+
+
+def test_of_equal_overlaps_the_true_region_counts(wide: Any) -> None:
+    outlines = {"true-alarm": [wide], "false-alarm": [wide]}
+    assert verdict_on(alarm_of(wide), outlines) == ("true-alarm", True)
+
+
+def test_an_alarm_that_touches_no_judged_region_has_no_verdict(wide: Any) -> None:
+    assert verdict_on(alarm_of(wide), {"true-alarm": [~wide], "false-alarm": []}) == ("", False)
+
+
+def test_alarms_of_both_kinds_are_told_and_marked(drive: Drive, tmp_path: Path) -> None:
+    """One region called false covers both odd places of frame c, and one of them is called true."""
+    odd, other = drive.regions("c")
+    verdicts = drive.write(
+        tmp_path / "v.json",
+        *(("c", "false-alarm", around_both(odd)), ("c", "true-alarm", other)),
+        ("a", "false-alarm", drive.regions("a")[0]),
+    )
+    page = tmp_path / "changes.html"
+    said = changes_of(drive, tmp_path, verdicts, changes=str(page))
+    (told,) = [line for line in said if "and one called true or missed" in line]
+    assert told.startswith("1 alarm overlaps a region called false and one called true or missed.")
+    assert told.endswith(" 0 of 1 go.")
+    assert not any(line.startswith("WARNING") for line in said)
+    written = page.read_text()
+    assert f"<p>{told}</p>" in written
+    assert written.count("; overlaps a region called false and one called true or missed") == 1
 
 
 def test_no_more_frames_are_compared_than_asked_for(drive: Drive, tmp_path: Path) -> None:
@@ -716,6 +777,16 @@ def test_true_alarms_that_go_are_a_warning_on_the_page(tmp_path: Path) -> None:
     write_change_page(tmp_path / "changes.html", kept, [])
     assert kept.warning() == ""
     assert "warning" not in (tmp_path / "changes.html").read_text().split("</style>")[1]
+
+
+def test_an_alarm_of_both_kinds_that_goes_is_no_lost_true_alarm() -> None:
+    goes = ChangedAlarm("b", "false-alarm", before=5.0, after=0.1, stays=False, both=True)
+    changes = Changes("knn", 3.0, 2, frames_with_alarms=2, alarms=(goes, goes), coverage=WHOLE)
+    assert changes.warning() == ""
+    told = changes.note_on_both()
+    assert told in changes.sentences()
+    assert told.startswith("2 alarms overlap a region called false and one called true or missed.")
+    assert told.endswith("2 of 2 go. What should be found may go with a false alarm.")
 
 
 def test_a_mask_is_that_of_its_runs() -> None:

@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.baselines.verdict_features import read_judged
 from segunc.decisions.flags import Threshold
 from segunc.gallery.alarms import find_alarms
 from segunc.gallery.review_page import run_id, write_review, write_verdicts
@@ -118,6 +119,51 @@ def test_the_list_says_what_verdicts_change_in_the_bank(
     page.set_viewport_size({"width": 390, "height": 844})
     box = page.locator("#alarm-learning").bounding_box()
     assert box["x"] + box["width"] <= 390
+
+
+def test_the_bank_is_counted_over_what_the_exported_file_holds(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    maps = write_maps(scene.images, tmp_path / "maps", recorded={"features_sha256": "0" * 64})
+    index = write_page(maps, tmp_path / "review")
+    page = visit.open(index, "view=alarms")
+    name_reviewer(visit, "Ana")
+    verdicts = [
+        page.locator(f"#alarm-list li:nth-child({place}) [data-verdict='{kind}']")
+        for place, kind in ((1, "false-alarm"), (2, "false-alarm"), (3, "true-alarm"))
+    ]
+    for button in verdicts:
+        button.click()
+    visit.shown("#alarm-learning", "2 false alarms will enter the bank of features. 1 called true")
+    # Ben agrees on the first, calls the second true, and the third false.
+    exported = page.evaluate("segunc.verdicts.all()")
+    others = {"false-alarm": "true-alarm", "true-alarm": "false-alarm"}
+    _, first = page.evaluate(ALARMS_OF_ALL_FRAMES)[0]
+    assert [entry["frame"] for entry in exported].count(first) == 1
+    for entry in exported:
+        entry["reviewer"] = "Ben"
+        if entry["frame"] != first:
+            entry["verdict"] = others[entry["verdict"]]
+    page.evaluate("(entries) => segunc.verdicts.add(entries.map(segunc.verdicts.clean))", exported)
+    # Blind, so that no number tells what Ben said of a region.
+    visit.shown("#alarm-learning", "2 false alarms will enter the bank of features. 1 called true")
+    visit.shown(
+        "#alarm-learning", "3 verdicts of other reviewers are hidden until you judge the frame"
+    )
+    for frame in {entry["frame"] for entry in exported}:
+        page.evaluate("(frame) => segunc.verdicts.set(frame, { verdict: 'unsure' })", frame)
+    visit.shown(
+        "#alarm-learning",
+        "1 false alarm will enter the bank of features, counted with the verdicts of other "
+        "reviewers. 2 called true or part of a miss stay out; reviewers disagree on 2 of them. "
+        "Export",
+    )
+    with page.expect_download() as download:
+        page.click("#export-json")
+    file = tmp_path / "v.json"
+    download.value.save_as(file)
+    judged = read_judged([file], str(maps))
+    assert (judged.false_alarms, judged.to_find) == (1, 2)
 
 
 def test_maps_without_a_bank_say_nothing_of_it(scene: Scene, tmp_path: Path, visit: Visit) -> None:

@@ -276,6 +276,23 @@ def test_a_verdict_on_the_same_box_takes_its_new_area(flagged: Visit) -> None:
     assert judged_area(page) == (area, 0.6)
 
 
+def test_a_verdict_that_is_given_again_takes_the_pixels_that_are_seen(flagged: Visit) -> None:
+    """As of a page of an earlier version, whose masks held other regions."""
+    page = flagged.page
+    page.keyboard.press("r")
+    page.keyboard.press("s")
+    flagged.shown("#regions", "false")
+    mask = page.evaluate("segunc.verdicts.all()[0].region.mask")
+    page.evaluate(
+        "const [entry] = segunc.verdicts.all(); entry.region = { ...entry.region, mask: [0, 9] }"
+    )
+    page.keyboard.press("s")
+    flagged.until("segunc.verdicts.all()[0].region.mask.length !== 2")
+    assert page.evaluate("segunc.verdicts.all()[0].region.mask") == mask
+    page.keyboard.press("Control+z")
+    flagged.shown("#live", "Undone: the outline")
+
+
 def test_the_list_of_alarms_names_another_outline_and_judges_its_own(flagged: Visit) -> None:
     page = flagged.page
     before, _ = judge_a_region_at_another_threshold(flagged)
@@ -375,6 +392,34 @@ def test_a_box_of_a_missed_object_contradicts_every_milder_verdict(
     flagged.shown("#remark", "But 1 region or box is marked as missed on this frame.")
     flagged.page.locator("#verdict-bar [data-verdict='missed']").click()
     flagged.until("document.getElementById('remark').hidden")
+
+
+def test_undo_and_redo_of_a_drawn_box_have_the_same_words(flagged: Visit) -> None:
+    box_by_hand(flagged)
+    flagged.page.keyboard.press("Control+z")
+    flagged.shown("#live", f"Undone: missed object on a drawn box of frame {NAMES[0]}")
+    flagged.page.keyboard.press("Control+Shift+Z")
+    flagged.shown("#live", f"Done again: missed object on a drawn box of frame {NAMES[0]}")
+
+
+@pytest.mark.parametrize(
+    ("judged", "said"),
+    [
+        (True, "1 verdict and 1 note without a verdict exported"),
+        (False, "1 note without a verdict exported"),
+    ],
+)
+def test_a_note_without_a_verdict_is_exported_as_a_note(
+    flagged: Visit, tmp_path: Path, judged: bool, said: str
+) -> None:
+    page = flagged.page
+    page.evaluate(f"segunc.verdicts.set({NAMES[1]!r}, {{ note: 'a shadow' }})")
+    if judged:
+        page.keyboard.press("a")
+        flagged.shown("#progress", "1 of 6 judged")
+    export(flagged, "json", tmp_path / "v.json")
+    flagged.shown("#live", said)
+    assert page.inner_text("#live") == said
 
 
 UNFLAGGED = "judged at ≥ 0.6, not flagged as one region here"

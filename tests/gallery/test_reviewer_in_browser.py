@@ -424,6 +424,67 @@ def test_what_others_said_of_a_region_is_hidden_until_the_frame_is_judged(
     visit.shown("#regions", "Ben: missed object")
 
 
+def words_of_saved_picture(visit: Visit) -> list[str]:
+    """Save the view as a picture, and return the words in it."""
+    visit.page.evaluate(
+        """() => {
+          const { fillText } = CanvasRenderingContext2D.prototype;
+          globalThis.words = [];
+          CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+            globalThis.words.push(text);
+            return fillText.call(this, text, ...rest);
+          };
+        }"""
+    )
+    with visit.page.expect_download():
+        visit.page.keyboard.press("S")
+    words: list[str] = visit.page.evaluate("words")
+    return words
+
+
+def test_the_legend_of_a_saved_picture_says_what_is_grey(index: Path, visit: Visit) -> None:
+    """The label of the scene ignores the first row of a frame."""
+    visit.open_frame(index, FRAME, "&layer=overlay&outline=1")
+    assert "ignored by the label" in words_of_saved_picture(visit)
+    visit.open_frame(index, FRAME, "&layer=entropy&outline=1")
+    assert "ignored by the label" not in words_of_saved_picture(visit)
+    visit.open_frame(index, FRAME, "&layer=overlay&outline=0")
+    assert "ignored by the label" not in words_of_saved_picture(visit)
+
+
+def test_a_box_of_another_reviewer_looks_like_a_missed_object(shared: Path, visit: Visit) -> None:
+    visit.open_frame(shared, FRAME, "&flags=1")
+    visit.shown("#regions", "Ben: missed object")
+    colours = visit.page.evaluate(
+        """['#stage .boxes .drawn.missed', '#stage .flags .edge-light'].map((selector) => {
+          const drawing = document.querySelector(selector);
+          return getComputedStyle(drawing.querySelector('rect:last-of-type') ?? drawing).stroke;
+        })"""
+    )
+    violet, cyan = "rgb(215, 177, 227)", "rgb(0, 224, 224)"
+    assert colours == [violet, cyan]
+    number = visit.page.locator("#stage .boxes .drawn text").text_content()
+    words = words_of_saved_picture(visit)
+    assert f"dashed box {number}: missed object (Ben)" in words
+    assert "dashed box: missed object (Ben)" in words
+
+
+def test_a_box_that_two_reviewers_call_missed_is_the_readers_own(
+    shared: Path, visit: Visit
+) -> None:
+    page = visit.open(shared)
+    name_reviewer(visit, "Ana")
+    visit.open_frame(shared, FRAME, "&flags=1")
+    page.keyboard.press("a")
+    visit.shown("#regions", "Ben: missed object")
+    page.click("#regions li:last-child button")
+    page.keyboard.press("m")
+    visit.shown("#regions li:last-child button", "drawn · missed object")
+    words = words_of_saved_picture(visit)
+    assert "dashed box: missed object" in words
+    assert not any("(Ben)" in text for text in words)
+
+
 def test_a_box_of_another_reviewer_is_judged_as_the_same_region(shared: Path, visit: Visit) -> None:
     page = visit.open(shared)
     name_reviewer(visit, "Ana")

@@ -1,5 +1,6 @@
 """One size for a region: the list of alarms, the frame and Python count the same pixels."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from segunc.decisions.flags import Threshold
 from segunc.gallery.alarms import find_alarms
-from segunc.gallery.condensed import condense
+from segunc.gallery.condensed import condense, packed
 from segunc.gallery.frame_files import listed_regions
 from segunc.gallery.review_page import write_review
 from segunc.maps.manifest import build_manifest
@@ -122,9 +123,15 @@ def test_a_region_of_a_smaller_map_is_exported_as_it_is_shown(
     (region,) = page.evaluate("segunc.verdicts.all().map(({ region }) => region)")
     assert region["area"] == alarm.area
     assert region["value"] == pytest.approx(alarm.values["entropy"], rel=1e-6)
-    mask = sum(region["mask"][1::2])
-    assert mask != alarm.area  # or this would be no test
-    assert mask == pytest.approx(alarm.area, rel=0.3)
+    assert np.array_equal(pixels_of_mask(region["mask"]), values >= THRESHOLD)
+
+
+def pixels_of_mask(mask: list[int]) -> Any:
+    """Return the pixels of an exported mask as bool, of the shape of the frame."""
+    inside = np.zeros(SHAPE, bool)
+    for start, length in zip(mask[::2], mask[1::2], strict=True):
+        inside.ravel()[start : start + length] = True
+    return inside
 
 
 def write_thin_shapes(maps: Path) -> None:
@@ -167,12 +174,48 @@ def test_regions_of_a_smaller_map_are_those_of_the_whole_one(
     visit.shown("#flagged", "of the frame (counted on the page's map of 60 x 45 pixels)")
     masks = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region.mask)")
     for (area, (left, top, width, height)), mask in zip(shown, masks, strict=True):
-        assert sum(mask[1::2]) == pytest.approx(area, rel=0.15)
-        inside = np.zeros(SHAPE, bool)
-        for start, length in zip(mask[::2], mask[1::2], strict=True):
-            inside.ravel()[start : start + length] = True
-        inside[top - 1 : top + height + 1, left - 1 : left + width + 1] = False
+        inside = pixels_of_mask(mask)
+        assert inside.sum() == area
+        inside[top : top + height, left : left + width] = False
         assert not inside.any()
+
+
+@pytest.mark.parametrize("view", ["alarms", "frame"])
+def test_the_mask_of_a_region_does_not_hold_another_in_its_box(
+    tmp_path: Path, visit: Visit, view: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ring and what lies within it touch in the shrunk map of the page."""
+    monkeypatch.setattr("segunc.gallery.review_page.LONGEST_SIDE", SHAPE[1] // 2)
+    outer = np.zeros(SHAPE, bool)
+    outer[10:70, 10:90] = True
+    outer[21:60, 21:80] = False
+    inner = np.zeros(SHAPE, bool)
+    inner[22:59, 22:79] = True
+    write_frame(tmp_path / "maps", np.where(outer | inner, 0.9, 0).astype(np.float32))
+    flag = {"entropy": Threshold(THRESHOLD, smallest=20)}
+    index = write_review(tmp_path / "maps", tmp_path / "review", flag=flag)
+    page = visit.open(index, "view=alarms")
+    name_reviewer(visit, "Ana")
+    if view == "frame":
+        visit.open_frame(index, "frame")
+        visit.shown("#regions-note", "2 flagged regions")
+        page.keyboard.press("r")
+        page.keyboard.press("s")
+        page.keyboard.press("r")
+        page.keyboard.press("a")
+    else:
+        page.locator("#alarm-list [data-verdict='false-alarm']").first.click()
+        page.locator("#alarm-list [data-verdict='true-alarm']").last.click()
+    visit.until("segunc.verdicts.all().length === 2")
+    with page.expect_download() as download:
+        page.click("#export-json")
+    exported = json.loads(download.value.path().read_text())
+    regions = [verdict["region"] for verdict in exported["verdicts"]]
+    regions.sort(key=lambda region: region["box"])
+    assert [region["box"] for region in regions] == [[10, 10, 80, 60], [22, 22, 57, 37]]
+    for region, expected in zip(regions, [outer, inner], strict=True):
+        assert region["area"] == expected.sum()
+        assert np.array_equal(pixels_of_mask(region["mask"]), expected)
 
 
 def test_regions_at_another_threshold_of_a_smaller_map_are_called_so(
@@ -189,9 +232,13 @@ def test_a_map_of_very_many_regions_lists_none(monkeypatch: pytest.MonkeyPatch) 
     values = np.zeros((20, 20), np.float32)
     values[::4, ::4] = 0.9  # 25 regions of one pixel
     values[1, 0] = 0.9
+    numbers = np.zeros(values.shape, np.uint8)
+    numbers[:2, 0] = 1
     assert listed_regions(values, 0.5, 2) == {
         "list": [[0, 0, 1, 2, 2, pytest.approx(0.9), 0, 0, pytest.approx(0.8)]],
         "small": 24,
+        "width": 20,
+        "numbers": packed(numbers),
     }
     monkeypatch.setattr("segunc.gallery.frame_files.MAX_REGIONS", 24)
     assert listed_regions(values, 0.5, 1) is None

@@ -448,17 +448,20 @@
     drawingNote.hidden = true;
   }
 
-  /* The class that most pixels of a piece are predicted as; null without a prediction. */
-  function classOf({ runs }, map, prediction) {
-    if (!prediction || prediction.width !== map.width) return null;
-    const counts = new Map();
-    for (const { y, from, to } of runs) {
-      for (let x = from; x < to; x++) {
-        const id = prediction.codes[y * map.width + x];
-        counts.set(id, (counts.get(id) ?? 0) + 1);
+  /* The class that most pixels of a mask of a frame are predicted as; null without a
+     prediction. */
+  function classOf(mask, prediction, [height, width]) {
+    if (!prediction) return null;
+    const counts = new Uint32Array(256);
+    for (let i = 0; i < mask.length; i += 2) {
+      const y = Math.floor(((Math.floor(mask[i] / width) + 0.5) * prediction.height) / height);
+      const left = mask[i] % width;
+      for (let x = left; x < left + mask[i + 1]; x++) {
+        const column = Math.floor(((x + 0.5) * prediction.width) / width);
+        counts[prediction.codes[y * prediction.width + column]]++;
       }
     }
-    return [...counts].reduce((a, b) => (b[1] > a[1] ? b : a))[0];
+    return counts.indexOf(Math.max(...counts));
   }
 
   /* The alarms of a frame at a threshold that was not recorded, as its map on the page shows them,
@@ -484,7 +487,7 @@
         strength: piece.strength,
         peak: piece.peak,
         values: { ...same?.values, [score]: piece.value },
-        class_id: classOf(piece, map, prediction),
+        class_id: classOf(regions.maskOf(piece, map, size), prediction, size),
         reasons: same?.reasons ?? {},
         event: null,
       };
@@ -665,27 +668,62 @@
     return total === 1 ? "The only alarm has a verdict." : `All ${total} alarms have a verdict.`;
   }
 
-  /* What the reviewer's verdicts on regions would change in the bank of features. */
+  /* What the regions of an exported file would change in the bank of features, as
+     verdict_features.py counts them: {enter, stay, disputed, others, hidden}. Regions are counted
+     once, however many reviewers judged them; what one calls false and another true or missed stays
+     out. `hidden` verdicts of others do not count: the numbers would tell them. */
+  function countLearning() {
+    const own = verdicts.reviewer();
+    const isOther = ({ reviewer }) => own === null || reviewer !== own;
+    const isHidden = (entry) => isOther(entry) && !verdicts.revealed(entry.frame);
+    const judged = verdicts.all().filter(({ region, verdict }) => region && verdict);
+    const seen = judged.filter((entry) => !isHidden(entry));
+    const keysOf = (...kinds) => {
+      const entries = seen.filter(({ verdict }) => kinds.includes(verdict));
+      return new Set(
+        entries.map(({ frame, region }) => JSON.stringify([frame, region.score, region.box])),
+      );
+    };
+    const calledFalse = keysOf("false-alarm");
+    const stay = keysOf("true-alarm", "missed");
+    const disputed = [...calledFalse].filter((key) => stay.has(key)).length;
+    return {
+      enter: calledFalse.size - disputed,
+      stay: stay.size,
+      disputed,
+      others: seen.filter(isOther).length,
+      hidden: judged.length - seen.length,
+    };
+  }
+
+  /* What verdicts on regions would change in the bank of features. */
   function describeLearning() {
-    const mine = verdicts
-      .all()
-      .filter(({ region, reviewer }) => region && reviewer === verdicts.reviewer());
-    const count = (...kinds) => mine.filter(({ verdict }) => kinds.includes(verdict)).length;
-    const enter = count("false-alarm");
-    const stay = count("true-alarm", "missed");
-    learning.hidden = !page.bank || !enter;
+    const { enter, stay, disputed, others, hidden } = countLearning();
+    learning.hidden = !page.bank || !(enter || disputed);
     if (learning.hidden) return;
-    const one = enter === 1;
-    const kept = stay
-      ? ` ${stay} called true or part of a miss ${stay === 1 ? "stays" : "stay"} out.`
-      : "";
-    const words =
-      `${enter} false ${one ? "alarm" : "alarms"} will enter the bank of features.${kept}` +
-      " Export the verdicts as JSON; this command says which other alarms go:";
+    const count = enter || "No";
+    const words = [
+      `${count} false ${enter > 1 ? "alarms" : "alarm"} will enter the bank of features` +
+        `${others ? ", counted with the verdicts of other reviewers" : ""}.`,
+    ];
+    if (stay) {
+      const but = disputed ? `; reviewers disagree on ${disputed} of them` : "";
+      words.push(
+        `${stay} called true or part of a miss ${stay === 1 ? "stays" : "stay"} out${but}.`,
+      );
+    }
+    if (hidden) {
+      const are =
+        hidden === 1
+          ? "1 verdict of another reviewer is"
+          : `${hidden} verdicts of other reviewers are`;
+      words.push(`${are} hidden until you judge the frame; the exported file holds them, too.`);
+    }
+    words.push("Export the verdicts as JSON; this command says which other alarms go:");
     const command =
       "segunc finetune --method features --base MODEL --features.verdicts FILE " +
       "--features.maps MAPS --features.changes changes.html --out NEW";
-    learning.replaceChildren(element("span", {}, words), element("code", {}, command));
+    learning.replaceChildren(element("span", {}, words.join(" ")), element("code", {}, command));
   }
 
   /* The filter of alarms on which reviewers disagree, offered where there are some. */

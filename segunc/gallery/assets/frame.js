@@ -331,6 +331,8 @@
   /* What a change was on, by the number that the view gives to it. */
   function subjectWords({ frame, region }) {
     if (!region) return `frame ${frame}`;
+    // A drawn box is in the list only while it has a verdict, so its number comes and goes.
+    if (region.score === null) return `a drawn box of frame ${frame}`;
     const { view } = state.get();
     const alarm = view === "alarms" ? segunc.alarms.numberOf(frame, region) : null;
     if (alarm !== null) return `alarm ${alarm}, in frame ${frame}`;
@@ -338,7 +340,7 @@
     const isSeen = view === "frame" && index === stage.shown() && index === current();
     const position = isSeen ? regions.placeOf(region) : null;
     if (position !== null) return `region ${position + 1} of frame ${frame}`;
-    return `a ${region.score === null ? "drawn box" : "region"} of frame ${frame}`;
+    return `a region of frame ${frame}`;
   }
 
   /* Go to a frame and choose a region of it (null for none): without it, the next key would judge

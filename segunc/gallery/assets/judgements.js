@@ -245,9 +245,13 @@
   const NO_THRESHOLD = { score: null, threshold: null };
   const CHANGING = ["verdict", "note", "score", "threshold"];
 
-  /* Whether two entries are on regions of one outline, or on none. Of one score, regions that
-     overlap and have the same area are the same. */
-  const isOneOutline = (one, other) => one.region?.area === other.region?.area;
+  /* Whether two entries are on regions of one outline, or on none. A page of an earlier version
+     gave a region of the same area other pixels. */
+  function isOneOutline({ region: one }, { region: other }) {
+    if (!one || !other) return one === other;
+    if (one.area !== other.area || one.mask.length !== other.mask.length) return false;
+    return one.mask.every((count, i) => count === other.mask[i]);
+  }
 
   /* Change the verdict or the note on a frame, or on a region of it, in the reviewer's name. A
      verdict that is given again counts for the threshold that is set and for the outline that is

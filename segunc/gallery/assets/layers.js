@@ -165,6 +165,9 @@
     canvas.getContext("2d").putImageData(image, 0, 0);
   }
 
+  /* Whether an anomaly label ignores pixels. */
+  const ignores = (label) => label.codes.some((code) => code > 1);
+
   const css = (c) => `rgb(${c & 255} ${(c >> 8) & 255} ${(c >> 16) & 255})`;
 
   function scoreLegend(score) {
@@ -269,6 +272,8 @@
     valueAt,
     ramp,
     css,
+    IGNORED,
+    ignores,
     keyOf,
     atKey,
     scoreOf,

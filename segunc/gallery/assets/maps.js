@@ -7,11 +7,12 @@
   /* A map: `codes` as stored, and `table` from codes to values in real units (null for a label,
      whose codes are ids). */
   class StoredMap {
-    constructor({ width, height, low, high, shift, regions = null }, codes) {
+    constructor({ width, height, low, high, shift }, codes, regions) {
       this.width = width;
       this.height = height;
-      /* What the whole map has at or above the recorded threshold, of a map that is shrunk: see
-         gallery/frame_files.py; null where the regions are those of these pixels. */
+      /* What the whole map has at or above the recorded threshold, of a map that is shrunk: {list,
+         small, masks}, see gallery/frame_files.py, with the mask of each region of the list; null
+         where the regions are those of these pixels. */
       this.regions = regions;
       this.codes = codes;
       this.high = high;
@@ -42,14 +43,41 @@
   }
 
   /* Undo what condensed.py does: differences to the row above, in a zlib stream, in base64. */
-  async function unpack({ head, text }) {
+  async function codesOf(text, width) {
     const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     const codes = new Uint8Array(await new Response(stream).arrayBuffer());
-    const { width, height } = head;
-    if (codes.length !== width * height) throw new Error("a map has another size than it says");
     for (let i = width; i < codes.length; i++) codes[i] += codes[i - width]; // wraps at 256
-    return new StoredMap(head, codes);
+    return codes;
+  }
+
+  /* The pixels of so many regions, as start and length of each run, row by row. `numbers` holds
+     the number of the region of each pixel, from 1 on, and 0 for none. */
+  function masksOf(numbers, width, count) {
+    const masks = Array.from({ length: count }, () => []);
+    for (let start = 0; start < numbers.length;) {
+      const number = numbers[start];
+      const rowEnd = start - (start % width) + width;
+      let end = start + 1;
+      while (end < rowEnd && numbers[end] === number) end++;
+      if (number) masks[number - 1].push(start, end - start);
+      start = end;
+    }
+    return masks;
+  }
+
+  /* The regions of a whole map as the head of its script describes them; null without. */
+  async function regionsOf({ regions = null }) {
+    if (!regions) return null;
+    const { list, small, width, numbers } = regions;
+    return { list, small, masks: masksOf(await codesOf(numbers, width), width, list.length) };
+  }
+
+  async function unpack({ head, text }) {
+    const { width, height } = head;
+    const codes = await codesOf(text, width);
+    if (codes.length !== width * height) throw new Error("a map has another size than it says");
+    return new StoredMap(head, codes, await regionsOf(head));
   }
 
   const keyOf = (place, content) => `frames/${String(place).padStart(6, "0")}/${content}`;

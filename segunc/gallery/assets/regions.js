@@ -117,67 +117,14 @@
     return { found, small: every.length - found.length };
   }
 
-  /* The share of a box that lies in another. */
-  function shareWithin(box, other) {
-    const [x, y, w, h] = box;
-    const [x2, y2, w2, h2] = other;
-    const across = Math.min(x + w, x2 + w2) - Math.max(x, x2);
-    const down = Math.min(y + h, y2 + h2) - Math.max(y, y2);
-    return (Math.max(0, across) * Math.max(0, down)) / (w * h);
-  }
-
-  /* The parts of runs of a map that lie in a box of the frame. */
-  function runsWithin(runs, [x, y, w, h], map, size) {
-    const across = map.width / size[1];
-    const down = map.height / size[0];
-    const left = Math.floor(x * across);
-    const right = Math.ceil((x + w) * across);
-    const top = Math.floor(y * down);
-    const bottom = Math.ceil((y + h) * down);
-    return runs
-      .filter((run) => run.y >= top && run.y < bottom && run.to > left && run.from < right)
-      .map((run) => ({ ...run, from: Math.max(run.from, left), to: Math.min(run.to, right) }));
-  }
-
-  /* The runs of a whole box of the frame, for a region that a shrunk map has lost. */
-  function runsOfBox([x, y, w, h], map, size) {
-    const from = Math.floor((x * map.width) / size[1]);
-    const to = Math.ceil(((x + w) * map.width) / size[1]);
-    const runs = [];
-    for (let line = Math.floor((y * map.height) / size[0]); ; line++) {
-      runs.push({ y: line, from, to });
-      if (((line + 1) * size[0]) / map.height >= y + h) return runs;
-    }
-  }
-
   /* The regions of the whole map, where the page has only a shrunk one, in which they may split or
-     merge. Their pixels are those of the shrunk map: of each of its pieces they go to the region
-     in whose box most of it lies, to the smaller of two. */
-  function recordedPieces(map, threshold, size) {
-    const { found: every } = pieces(map, threshold, size, 1);
-    const listed = map.regions.list.map(([x, y, w, h, area, value, px, py, strength]) => {
-      return { box: [x, y, w, h], area, value, peak: [px, py], strength, runs: [] };
+     merge. */
+  function recordedPieces(map) {
+    const { list: described, small, masks } = map.regions;
+    const listed = described.map(([x, y, w, h, area, value, px, py, strength], place) => {
+      return { box: [x, y, w, h], area, value, peak: [px, py], strength, mask: masks[place] };
     });
-    const extent = ({ box }) => box[2] * box[3];
-    listed.sort((a, b) => extent(a) - extent(b));
-    for (const piece of every) {
-      let owner = null;
-      let most = 0.5;
-      for (const region of listed) {
-        const share = shareWithin(piece.box, region.box);
-        if (owner ? share <= most : share < most) continue;
-        owner = region;
-        most = share;
-      }
-      owner?.runs.push(...piece.runs);
-    }
-    const runs = every.flatMap((piece) => piece.runs);
-    for (const region of listed) {
-      const own = runsWithin(region.runs, region.box, map, size);
-      const shared = own.length ? own : runsWithin(runs, region.box, map, size);
-      region.runs = shared.length ? shared : runsOfBox(region.box, map, size);
-    }
-    return { found: listed.sort((a, b) => b.area - a.area), small: map.regions.small };
+    return { found: listed.sort((a, b) => b.area - a.area), small };
   }
 
   /* Whether the page knows the regions of the whole map at a threshold. */
@@ -191,12 +138,13 @@
   /* The regions of a map at or above a threshold, the largest first, and how many are smaller than
      `smallest` pixels: those of the whole map where the page knows them. */
   function flaggedIn(map, score, threshold, size, smallest) {
-    if (isListed(map, score, threshold)) return recordedPieces(map, threshold, size);
+    if (isListed(map, score, threshold)) return recordedPieces(map);
     return pieces(map, threshold, size, smallest);
   }
 
-  /* A piece as it stands in a verdict, with the runs of its pixels, row by row. */
-  function regionOf({ box, area, value, runs }, map, score, threshold, size) {
+  /* The pixels of a piece in its frame, as start and length of each run, row by row. */
+  function maskOf({ mask: known = null, runs = [] }, map, size) {
+    if (known) return known;
     const { across, down } = scalesOf(map, size);
     const inOrder = [...runs].sort((a, b) => a.y - b.y || a.from - b.from);
     const mask = [];
@@ -212,7 +160,13 @@
       }
       first = next;
     }
-    return { score, threshold, box, area, value, mask, size };
+    return mask;
+  }
+
+  /* A piece as it stands in a verdict. */
+  function regionOf(piece, map, score, threshold, size) {
+    const { box, area, value } = piece;
+    return { score, threshold, box, area, value, mask: maskOf(piece, map, size), size };
   }
 
   /* The entry, of some on regions by a score, whose box overlaps another most: at least half. */
@@ -273,8 +227,8 @@
     return alarms.map((alarm) => ({ alarm, region: { score, box: alarm.box } }));
   }
 
-  /* A region with the size and the peak of the alarm that it is: those of the stored map. Its mask
-     is that of the page's map, which may have fewer pixels. */
+  /* A region with the size and the peak of the alarm that it is: those of the stored map, of which
+     the page's map has fewer steps. */
   function asAlarm(region, alarm) {
     if (!alarm) return region;
     return { ...region, area: alarm.area, value: alarm.values[region.score] };
@@ -388,8 +342,19 @@
     return svg("rect", { x, y, width, height });
   }
 
-  function outlineOf({ region, entry, unflagged }, position) {
-    const classes = ["region", entry?.verdict ?? ""];
+  /* What others alone said of a box that one of them drew: {verdict, names}, where they differ the
+     verdict that it was drawn with; null for everything else. */
+  function drawnByOthers({ region, entry, others }) {
+    if (region.score !== null || entry?.verdict || !others.length) return null;
+    const { verdict } = others.find((said) => said.verdict === "missed") ?? others[0];
+    const who = others.filter((said) => said.verdict === verdict);
+    return { verdict, names: who.map(({ reviewer }) => reviewer || "no name").join(", ") };
+  }
+
+  function outlineOf(item, position) {
+    const { region, entry, unflagged } = item;
+    const verdict = entry?.verdict || drawnByOthers(item)?.verdict || "";
+    const classes = ["region", verdict];
     if (position === state.get().region) classes.push("chosen");
     if (!region.score) classes.push("drawn");
     if (unflagged) classes.push("unflagged");
@@ -509,11 +474,13 @@
     isWhole,
     SHRUNK,
     smallestRegion,
+    maskOf,
     regionOf,
     asAlarm,
     nearest,
     nearestOfEach,
     badges,
+    drawnByOthers,
     verdictWords,
     unflaggedWords,
     shown: () => shown,

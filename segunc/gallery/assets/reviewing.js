@@ -48,9 +48,16 @@
     return others ? `, ${others} of them of other reviewers` : "";
   }
 
+  /* What is exported as JSON: an entry without a verdict is a note. */
   function sayJson() {
     const list = verdicts.all();
-    announce(`${counted(list.length, "verdict", "verdicts")} exported${othersWords(list)}`, true);
+    const notes = list.filter(({ verdict }) => !verdict).length;
+    const words = [];
+    if (list.length > notes || !notes) {
+      words.push(counted(list.length - notes, "verdict", "verdicts"));
+    }
+    if (notes) words.push(counted(notes, "note without a verdict", "notes without a verdict"));
+    announce(`${words.join(" and ")} exported${othersWords(list)}`, true);
   }
 
   /* What COCO can hold are regions; the rest is said, so that nobody takes the file for all. */

@@ -23,27 +23,46 @@
     }
     const written = `${page.written}, ${new Date().toISOString().slice(0, 10)}`;
     const lines = [joined(words), joined([page.title, page.line, written])];
-    const unflagged = unflaggedLine();
-    return unflagged ? [...lines, unflagged] : lines;
+    return [...lines, unflaggedLine(), othersLine()].filter(Boolean);
   }
 
-  const NAMED = 8; // boxes whose numbers the caption holds, of one threshold
+  const NAMED = 8; // boxes whose numbers the caption holds, of one threshold or reviewer
+
+  /* The numbers of regions by words on each; those without words are left out. */
+  function numbersBy(wordsOf) {
+    const numbers = new Map(); // words -> numbers of boxes
+    segunc.regions.shown().forEach((item, position) => {
+      const words = wordsOf(item);
+      if (words) numbers.set(words, [...(numbers.get(words) ?? []), position + 1]);
+    });
+    return [...numbers];
+  }
+
+  /* Boxes with their numbers and the words on them. */
+  function boxWords([words, boxes]) {
+    const named = boxes.slice(0, NAMED).join(", ");
+    const rest = boxes.length > NAMED ? ` and ${boxes.length - NAMED} more` : "";
+    return `dashed box${boxes.length > 1 ? "es" : ""} ${named}${rest}: ${words}`;
+  }
 
   /* Which boxes were judged at another threshold, and are not flagged as regions at this one; empty
      where none is. */
   function unflaggedLine() {
-    const numbers = new Map(); // words -> numbers of boxes
-    segunc.regions.shown().forEach(({ region, unflagged }, position) => {
-      if (!unflagged) return;
-      const words = segunc.regions.unflaggedWords(region);
-      numbers.set(words, [...(numbers.get(words) ?? []), position + 1]);
-    });
-    const parts = [...numbers].map(([words, boxes]) => {
-      const named = boxes.slice(0, NAMED).join(", ");
-      const rest = boxes.length > NAMED ? ` and ${boxes.length - NAMED} more` : "";
-      return `dashed box${boxes.length > 1 ? "es" : ""} ${named}${rest}: ${words}`;
-    });
-    return joined(parts);
+    const { unflaggedWords } = segunc.regions;
+    const numbers = numbersBy(({ region, unflagged }) => (unflagged ? unflaggedWords(region) : ""));
+    return joined(numbers.map(boxWords));
+  }
+
+  /* Which boxes other reviewers drew; empty where none is. */
+  function othersLine() {
+    return joined(numbersBy(drawnWords).map(boxWords));
+  }
+
+  /* What others said of a box that they drew, with their names; empty for any other region. */
+  function drawnWords(item) {
+    const said = segunc.regions.drawnByOthers(item);
+    if (!said) return "";
+    return `${segunc.verdicts.regionWords(item.region, said.verdict)} (${said.names})`;
   }
 
   const DRAWN_STYLES = [
@@ -77,16 +96,32 @@
     return picture;
   }
 
-  /* What was said of regions, in words -> the verdict, in the order of the verdicts. */
+  /* What was said of regions, in words -> {verdict, dashed}, in the order of the verdicts; boxes
+     that others drew are the last. Boxes that were drawn are dashed. */
   function saidOf(regions) {
     const { REGION_WORDS, regionWords } = segunc.verdicts;
     const said = new Map();
     for (const verdict of Object.keys(REGION_WORDS)) {
       for (const { region, entry } of regions) {
-        if (entry?.verdict === verdict) said.set(regionWords(region, verdict), verdict);
+        if (entry?.verdict !== verdict) continue;
+        const words = regionWords(region, verdict);
+        const isDrawn = region.score === null;
+        said.set(words, { verdict, dashed: isDrawn && (said.get(words)?.dashed ?? true) });
       }
     }
+    for (const item of regions) {
+      const words = drawnWords(item);
+      if (!words) continue;
+      said.set(words, { verdict: segunc.regions.drawnByOthers(item).verdict, dashed: true });
+    }
     return said;
+  }
+
+  /* Whether the tinted image is grey somewhere, where the label is ignored. */
+  function hasGrey(index) {
+    const label = segunc.maps.peek(table.place(index), "label/anomaly");
+    const isTinted = state.get().layer === "overlay" && stage.outlined(index);
+    return isTinted && label !== null && layers.ignores(label);
   }
 
   /* What the outlines in the picture mean, each with the lines that it is drawn with, the lowest
@@ -112,15 +147,18 @@
       ];
       outlines.push({ words: "labelled anomaly", lines });
     }
+    if (hasGrey(index)) {
+      outlines.push({ words: "ignored by the label", lines: [[layers.css(layers.IGNORED), 0.7]] });
+    }
     const regions = segunc.regions.shown();
     if (regions.length) outlines.push({ words: "numbered boxes: regions", lines: [] });
-    for (const [words, verdict] of saidOf(regions)) {
+    for (const [words, { verdict, dashed }] of saidOf(regions)) {
       const box = boxes.querySelector(`.${verdict} rect:last-of-type`);
       const lines = [
         ["#000", 0.35],
         [getComputedStyle(box).stroke, 0.15],
       ];
-      outlines.push({ words: `box: ${words}`, lines });
+      outlines.push({ words: `${dashed ? "dashed box" : "box"}: ${words}`, lines, dashed });
     }
     return outlines;
   }
