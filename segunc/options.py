@@ -862,7 +862,7 @@ class EvaluateOptions(SamplingOptions, SourceOptions, ClassTruthOptions):
             instead of labels, to count true alarms and misses
         out (JSON): file of the result (default: only print it)
         frames (PATTERN): evaluate only frames whose names match this regular expression, e.g.
-            ^night/. A pattern with * and ? stands for whole names, e.g. night/*
+            ^night/. A pattern with * and ? alone stands for whole names, e.g. night/*
         every (N): of these frames, evaluate every N-th (default 1)
         scores (A,B): scores to evaluate (default: all maps; with --model, those that predict
             writes)
@@ -948,7 +948,7 @@ class ThresholdOptions(Options, ClassTruthOptions):
         groups (PATTERN|CSV): also find a threshold for each group of frames; write groups as for
             evaluate --groups
         frames (PATTERN): use only frames whose names match this regular expression, e.g. ^night/. A
-            pattern with * and ? stands for whole names, e.g. night/*
+            pattern with * and ? alone stands for whole names, e.g. night/*
         found_share: share of an object's pixels that must be flagged for the object to be found, 0
             to 1 (default 0.5)
         smallest (N): smallest false alarm: pixels of a flagged region on normal ground; smaller
@@ -1198,7 +1198,8 @@ class OverlayOptions(DeviceOptions, TruthOptions):
         score (A,B): scores to draw (default: those of --flag, else anomaly if there are maps of it,
             otherwise entropy; with --to rerun all)
         frames (A,B): draw only frames with these names, or whose names match this regular
-            expression, e.g. ^night/. A pattern with * and ? stands for whole names, e.g. night/*
+            expression, e.g. ^night/. A pattern with * and ? alone stands for whole names, e.g.
+            night/*
         images (PATH): source images, if they were moved after predict
         ranges (A=LOW:HIGH,B=LOW:HIGH): scores at the two ends of the colour bar (default: fixed for
             scores in 0..1, the range of all frames for unbounded scores)

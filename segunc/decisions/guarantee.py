@@ -372,6 +372,7 @@ def promise_of(  # noqa: PLR0913  each is a part of the sentence
         bounded = (
             f"{level:g} false alarms come a {_alarm_period(unit)}: regions of at least {smallest} "
             f"flagged pixels on normal ground, of which {MAX_ALARMS} at most are counted"
+            f"{_share_of_blocks(level, unit)}"
         )
     else:
         bounded = (
@@ -391,6 +392,20 @@ def _specks(smallest_object: int) -> str:
     if smallest_object < 2:
         return ""
     return f", and labelled regions below {smallest_object} pixels are specks beside larger ones"
+
+
+def _share_of_blocks(level: float, unit: str) -> str:
+    """Return what a number of false alarms a minute says of blocks: they are so short that the
+    first alarm of one reaches the largest number that is counted. Empty where units are none.
+    """
+    seconds = block_seconds(unit)
+    if not seconds:
+        return ""
+    return (
+        f"; one alarm in a block of {unit} is {60 / seconds:.3g} a minute and counts as "
+        f"{MAX_ALARMS}, so this says that at most {100 * level / MAX_ALARMS:.3g} % of the blocks "
+        "have an alarm"
+    )
 
 
 def _alarm_period(unit: str) -> str:

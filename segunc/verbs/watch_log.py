@@ -282,8 +282,17 @@ class EarlierWatch:
         if line.get("last_file"):
             changed, name = line["last_file"]
             self.last_file = float(changed), str(name)
+        has_place = line.get("file") and line.get("stamp") is not None
+        if kind in ("alarm", "frame") and has_place and self._is_told(line):
+            self.last_file = float(line["stamp"]), str(line["file"])
         if kind == "monitor":
             self.monitored.append(dict(line))
+
+    def _is_told(self, line: Mapping[str, Any]) -> bool:
+        """Return whether nothing more can follow of the frame of a line: after a kill, alarms of
+        other scores may be missing.
+        """
+        return line["kind"] == "frame" or len(self.first.get("thresholds", ())) == 1
 
 
 def read_earlier(folder: Path) -> EarlierWatch | None:

@@ -166,3 +166,28 @@ def test_a_promise_speaks_of_specks_where_there_can_be_any(
         "On average, at most 10 % of the anomalous objects of a frame are missed; "
         f"an object is found where 50 % of its pixels are flagged{specks}."
     )
+
+
+@pytest.mark.parametrize(
+    ("unit", "rate", "blocks"), [("1s", "60", "20"), ("10s", "6", "20"), ("frame", None, None)]
+)
+def test_a_promise_a_minute_says_in_how_many_blocks(
+    unit: str, rate: str | None, blocks: str | None
+) -> None:
+    """In a block of at most 12 s, the first alarm reaches the largest number that is counted."""
+    promise = promise_of(
+        "false-alarms",
+        1,
+        method="conformal",
+        confidence=None,
+        unit=unit,
+        found_share=0.5,
+        smallest=50,
+        smallest_object=10,
+    )
+    said = (
+        f"; one alarm in a block of {unit} is {rate} a minute and counts as 5, so this says that "
+        f"at most {blocks} % of the blocks have an alarm."
+    )
+    assert promise.endswith(said) == (rate is not None)
+    assert ("a block of" in promise) == (rate is not None)

@@ -967,8 +967,10 @@ def test_a_killed_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
     assert run(*words, "--duration", 2).code == 0
     lines = lines_of(out)
     assert kinds(lines).count("restart") == 1
-    frames = [line["frame"] for line in lines if line["kind"] in ("frame", "alarm")]
+    of_frames = [line for line in lines if line["kind"] in ("frame", "alarm")]
+    frames = [line["frame"] for line in of_frames]
     assert frames == sorted(set(frames))
+    assert [line["file"] for line in of_frames] == ["0.png", "1.png", "2.png"]
     # The kill may have come between an alarm and the maps that are kept of it.
     kept = len(list((out / "maps" / "entropy").iterdir()))
     assert len(frames) - 1 <= kept <= len(frames)

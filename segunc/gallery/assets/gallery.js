@@ -49,7 +49,9 @@
         if (table.value(index, score, "region") === null) return null;
         const highest = table.value(index, score, "max");
         const most = highest === null ? "" : `, highest ${segunc.digits(highest, 3)}`;
-        return `no region${from}${most}`;
+        const smallest = segunc.regions.smallestRegion(score);
+        const size = smallest > 1 ? ` of ${smallest} px` : "";
+        return `no region${size}${from}${most}`;
       }
       const area = `${region.area.toLocaleString("en")} px`;
       const isOther = threshold !== null && threshold !== recorded;
