@@ -317,7 +317,7 @@ def known_pixels(
     values = []
     if few is None:
         few = FewFrames(frames_of(run).folds(), settings.frames)
-    progress = FoldProgress(run, few.folds, "val", few.of_each)
+    progress = FoldProgress(run, few.folds, "val", few.of_each, "scales of the scores")
     for fold in few.folds:
         sampler = Sampler(
             model.network,

@@ -75,10 +75,13 @@ class FoldProgress:
         folds: each a :class:`segunc.training.fit_data.FitData`.
         split: of each fold.
         limit: most frames of a fold; 0 takes all.
+        step: what is done with the frames, which a fit may read several times.
     """
 
-    def __init__(self, run: FitRun[Any], folds: Sequence[Any], split: str, limit: int) -> None:
-        self._console = ConsoleProgress(label=run.method, quiet=run.quiet)
+    def __init__(
+        self, run: FitRun[Any], folds: Sequence[Any], split: str, limit: int, step: str
+    ) -> None:
+        self._console = ConsoleProgress(label=f"{run.method}, {step}", quiet=run.quiet)
         self._done = 0
         self._total = 0
         for fold in folds:

@@ -156,7 +156,9 @@ class PastedObjects:
 
         No frame is compared with features of its own sequence.
         """
-        progress = FoldProgress(self.run, few.folds, "val", few.of_each)
+        progress = FoldProgress(
+            self.run, few.folds, "val", few.of_each, "candidates on pasted objects"
+        )
         for fold in few.folds:
             sources = _sources(fold)
             sampler = self._sampler(fold)

@@ -28,6 +28,7 @@ from segunc.gallery.change_page import (
     ChangedAlarm,
     Changes,
     Coverage,
+    JudgedRegions,
     draw_change,
     write_change_page,
 )
@@ -142,12 +143,15 @@ def compare_alarms(
         frames=len(names),
         frames_with_alarms=len(with_alarms),
         alarms=tuple(alarms),
-        coverage=_coverage(judged, with_alarms, names, comparison.regions_touched),
+        coverage=_coverage(judged, with_alarms, names, comparison.touched),
     )
 
 
 def _coverage(
-    judged: JudgedRun, with_alarms: Sequence[str], compared: Sequence[str], regions_touched: int
+    judged: JudgedRun,
+    with_alarms: Sequence[str],
+    compared: Sequence[str],
+    touched: Mapping[str, int],
 ) -> Coverage:
     """Return how much of what was judged is compared.
 
@@ -155,9 +159,10 @@ def _coverage(
         judged: the run and its verdicts.
         with_alarms: names of the frames with alarms.
         compared: names of those that are compared.
-        regions_touched: number of regions that were called false and that alarms touch.
+        touched: number of regions that alarms of the same verdict touch, by the verdict.
     """
-    regions_left_out = 0
+    false_left_out = 0
+    to_find_left_out = 0
     judged_frames = 0
     judged_measured = 0
     true_left_out = 0
@@ -168,13 +173,13 @@ def _coverage(
         if frame.name in compared:
             judged_measured += 1
             continue
-        regions_left_out += len(frame.false_alarms)
+        false_left_out += len(frame.false_alarms)
+        to_find_left_out += len(frame.to_find)
         if frame.to_find:
             true_left_out += 1
     return Coverage(
-        regions=judged.false_alarms,
-        regions_left_out=regions_left_out,
-        regions_touched=regions_touched,
+        false_alarms=JudgedRegions(judged.false_alarms, false_left_out, touched[FALSE_ALARM]),
+        to_find=JudgedRegions(judged.to_find, to_find_left_out, touched[TRUE_ALARM]),
         judged_frames=judged_frames,
         judged_measured=judged_measured,
         true_left_out=true_left_out,
@@ -191,7 +196,8 @@ class _Comparison:
         self.size = judged.size
         self.score = score
         self.threshold = threshold
-        self.regions_touched = 0  # regions called false that alarms called false touch
+        # Number of regions that alarms of the same verdict touch, by the verdict.
+        self.touched = {TRUE_ALARM: 0, FALSE_ALARM: 0}
         self.shown = page_ranges(self.reader, [score])[score] if pictures else None
         self.sampler = Sampler(
             model.network,
@@ -211,13 +217,12 @@ class _Comparison:
         after = _as_stored(self.reader, self.score, sampled.scores[self.score][0].cpu().numpy())
         left = _flagged_regions(after, self.threshold)
         outlines = _outlines(judged)
-        touched: set[int] = set()
+        touched: set[tuple[str, int]] = set()
         for alarm in _alarms(before, self.threshold):
             verdict, both = verdict_on(alarm, outlines)
-            if verdict == FALSE_ALARM:
-                for number, outline in enumerate(outlines[FALSE_ALARM]):
-                    if alarm.pixels(outline).any():
-                        touched.add(number)
+            for number, outline in enumerate(outlines.get(verdict, ())):
+                if alarm.pixels(outline).any():
+                    touched.add((verdict, number))
             picture = b""
             if self.shown is not None:
                 colours = shown_colours(image)
@@ -231,7 +236,8 @@ class _Comparison:
                 both=both,
                 picture=picture,
             )
-        self.regions_touched += len(touched)
+        for verdict, _ in touched:
+            self.touched[verdict] += 1
 
 
 def _frames_with_alarms(reader: MapsReader, score: str, threshold: float) -> list[str]:

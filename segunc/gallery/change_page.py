@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -56,12 +56,20 @@ class ChangedAlarm:
 
 
 @dataclass(frozen=True)
+class JudgedRegions:
+    """The regions of a run that were called false, or those called true or missed."""
+
+    number: int
+    left_out: int  # of these, those on frames with alarms that are not compared
+    touched: int  # of these, those that alarms of the same verdict touch
+
+
+@dataclass(frozen=True)
 class Coverage:
     """How much of what was judged the compared alarms cover."""
 
-    regions: int  # regions of the run that were called false
-    regions_left_out: int  # of these, those on frames with alarms that are not compared
-    regions_touched: int  # of these, those that alarms called false touch
+    false_alarms: JudgedRegions
+    to_find: JudgedRegions
     judged_frames: int  # judged frames with alarms
     judged_measured: int  # of these, those that are compared
     true_left_out: int  # judged frames with alarms and true or missed regions, not compared
@@ -118,23 +126,18 @@ class Changes:
         return f"{text} What should be found may go with a false alarm." if gone else text
 
     def explanation(self) -> str:
-        """Return why there are not as many alarms as regions that were called false; empty where
-        each of these regions has one alarm.
+        """Return why there are not as many alarms as judged regions; empty where each of these
+        regions has one alarm.
         """
-        alarms = len(self.of("false-alarm"))
-        regions = self.coverage.regions
-        touched = self.coverage.regions_touched
-        if alarms == regions == touched:
+        coverage = self.coverage
+        sentences = [
+            *_differing(len(self.of("false-alarm")), coverage.false_alarms, "called false"),
+            *_differing(len(self.of("true-alarm")), coverage.to_find, "called true or missed"),
+        ]
+        if not sentences:
             return ""
-        touch = "alarm touches" if alarms == 1 else "alarms touch"
-        all_regions = "the 1 region" if regions == 1 else f"the {regions} regions"
-        text = f"{alarms} {touch} {touched} of {all_regions} called false. "
-        elsewhere = self.coverage.regions_left_out
-        if elsewhere:
-            are = "of them is" if elsewhere == 1 else "of them are"
-            text += f"{elsewhere} {are} on frames that were not measured. "
         return (
-            f"{text}Alarms are the strongest regions of a frame at "
+            f"{' '.join(sentences)} Alarms are the strongest regions of a frame at "
             f"{threshold_text(self.threshold)}. A region that was drawn, or judged at another "
             "threshold, can touch several of them, or none."
         )
@@ -178,6 +181,18 @@ class Changes:
             f"Measured on {part}{judged}, with {title_of(self.score, capital=False)} at "
             f"{threshold_text(self.threshold)}{scale}.{left_out}"
         )
+
+
+def _differing(alarms: int, regions: JudgedRegions, called: str) -> Iterator[str]:
+    """Yield how many regions of a verdict so many alarms touch, unless each region has one."""
+    if alarms == regions.number == regions.touched:
+        return
+    all_regions = "the 1 region" if regions.number == 1 else f"the {regions.number} regions"
+    touch = "alarm touches" if alarms == 1 else "alarms touch"
+    yield f"{alarms} {touch} {regions.touched} of {all_regions} {called}."
+    if regions.left_out:
+        are = agreeing("is", regions.left_out)
+        yield f"{regions.left_out} of them {are} on frames that were not measured."
 
 
 def _gone(alarms: Sequence[ChangedAlarm]) -> int:

@@ -72,6 +72,8 @@ DEFAULT_BLOCK = "10s"  # the unit of a video where the user names none
 MOST_FLAGGED = 0.5
 """Share of the normal or right pixels above which a threshold is said to separate hardly
 anything."""
+MUCH_IGNORED = 0.1
+"""Share of ignored pixels above which a promise about normal pixels says that there are some."""
 NEAR_SMALLEST = 1.5
 """A level is near the smallest one that its units can promise if it is at most so many times as
 large."""
@@ -461,6 +463,7 @@ class _UnitLosses:
         high: the largest key of a labelled pixel.
         silent_units: number of units that say nothing of the first control.
         pixels: labelled pixels by key, in the place that is promised, ``[K]``.
+        frame_pixels: all pixels of the calibration frames, with those that are ignored.
         class_counts: sums over all frames of the counts of errors-kept; None without class labels.
         anomaly_labels: whether a frame has an anomaly label.
     """
@@ -482,6 +485,7 @@ class _UnitLosses:
         self.high = -1
         self.silent_units = 0
         self.pixels: Counts = np.zeros(0, np.int64)
+        self.frame_pixels = 0  # with those that are ignored
         self.class_counts: Counts | None = None
         self.anomaly_labels = False
         self._bins: ScoreBins | None = None  # of floats that 16 bits cannot hold
@@ -572,6 +576,12 @@ class _UnitLosses:
                 f"{self.objects_outside} of {self.objects} labelled objects lie outside of the "
                 f"surface of {place}, where nothing is flagged and nothing is promised"
             )
+        ignored = 1 - int(self.pixels.sum()) / max(self.frame_pixels, 1)
+        if control in FALLING and not self.calibration.preparation.place and ignored > MUCH_IGNORED:
+            notes.append(
+                f"{100 * ignored:.0f} % of the pixels are ignored in these labels, and the promise "
+                "says nothing of what is flagged there"
+            )
         if self.calibration.reader.unfinished:
             notes.append(self.calibration.reader.unfinished)
         notes.append(self._note_on_flagged(made, key))
@@ -624,6 +634,7 @@ class _UnitLosses:
             self._find_bins()
         self.low = self.size - 1
         self.pixels = np.zeros(self.size, np.int64)
+        self.frame_pixels = 0
         self.sums = {name: LossSums(name, self.size + 1) for name in self.controls}
         self._find_groups()
         for frames in ConsoleProgress().follow(units):
@@ -705,6 +716,7 @@ class _UnitLosses:
         self._count_objects(scene)
         keys = scene.keys[scene.inside]
         self.pixels += np.bincount(keys, minlength=self.size)
+        self.frame_pixels += scene.keys.size
         self.anomaly_labels = self.anomaly_labels or scene.anomaly is not None
         self.low = int(keys.min(initial=self.low))
         self.high = max(self.high, int(keys.max(initial=0)))

@@ -22,7 +22,13 @@ from segunc.baselines.verdict_changes import verdict_on
 from segunc.baselines.verdict_features import mask_of
 from segunc.core.errors import InputError
 from segunc.data.images import load_image
-from segunc.gallery.change_page import ChangedAlarm, Changes, Coverage, write_change_page
+from segunc.gallery.change_page import (
+    ChangedAlarm,
+    Changes,
+    Coverage,
+    JudgedRegions,
+    write_change_page,
+)
 from segunc.gallery.review_page import run_id
 from segunc.maps.labelled import open_maps
 from segunc.maps.learned_frames import learned_among, learned_words, round_words
@@ -712,9 +718,8 @@ def test_true_alarms_on_frames_that_were_not_compared_are_told(
 
 
 WHOLE = Coverage(
-    regions=0,
-    regions_left_out=0,
-    regions_touched=0,
+    false_alarms=JudgedRegions(0, left_out=0, touched=0),
+    to_find=JudgedRegions(2, left_out=0, touched=2),
     judged_frames=2,
     judged_measured=2,
     true_left_out=0,
@@ -787,6 +792,18 @@ def test_an_alarm_of_both_kinds_that_goes_is_no_lost_true_alarm() -> None:
     assert told in changes.sentences()
     assert told.startswith("2 alarms overlap a region called false and one called true or missed.")
     assert told.endswith("2 of 2 go. What should be found may go with a false alarm.")
+
+
+def test_true_regions_without_an_alarm_of_their_own_are_explained() -> None:
+    """As a box that was drawn where nothing is flagged."""
+    stays = ChangedAlarm("b", "true-alarm", before=5.0, after=4.0, stays=True)
+    coverage = replace(WHOLE, to_find=JudgedRegions(4, left_out=1, touched=2))
+    changes = Changes("knn", 3.0, 2, frames_with_alarms=2, alarms=(stays,), coverage=coverage)
+    assert changes.explanation().startswith(
+        "1 alarm touches 2 of the 4 regions called true or missed. 1 of them is on frames that "
+        "were not measured. Alarms are the strongest regions of a frame at 3."
+    )
+    assert replace(changes, alarms=(stays, stays), coverage=WHOLE).explanation() == ""
 
 
 def test_a_mask_is_that_of_its_runs() -> None:

@@ -60,6 +60,29 @@ def test_a_note_on_the_frame_of_a_card(index: Path, visit: Visit) -> None:
     assert page.input_value("#note-field") == TYPED
 
 
+def test_a_note_and_a_verdict_are_undone_one_by_one(index: Path, visit: Visit) -> None:
+    """Also where the frame had a note before, to which letters are added."""
+    visit.open_frame(index, NAMES[2])
+    page = visit.page
+    name_reviewer(visit, "Ana")
+    for keys in ("e", "o", "l", "d", "Escape"):
+        page.keyboard.press(keys)
+    assert entries(visit) == [(NAMES[2], "", "old")]
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    for keys in ("a", "e", "e", "r", "Escape"):
+        page.keyboard.press(keys)
+    (written,) = entries(visit)
+    assert written == (NAMES[2], "true-alarm", "older")
+    page.keyboard.press("Control+z")
+    assert entries(visit) == [(NAMES[2], "true-alarm", "old")]
+    page.keyboard.press("Control+z")
+    assert entries(visit) == [(NAMES[2], "", "old")]
+    page.keyboard.press("Control+Shift+z")
+    page.keyboard.press("Control+Shift+z")
+    assert entries(visit) == [written]
+
+
 def test_the_name_is_asked_for_before_a_note_on_a_card(index: Path, visit: Visit) -> None:
     page = visit.open(index, "order=source")
     page.locator("#cards a").first.focus()

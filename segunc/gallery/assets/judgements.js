@@ -297,7 +297,8 @@
     const [key, before, after] = steps.at(-1);
     const last = done.at(-1)?.at(-1);
     const isNote = before.note && before.note !== after.note;
-    const goesOn = last?.[0] === key && last[2].verdict === after.verdict && isNote;
+    const wasNote = last && last[1].note !== last[2].note && last[1].verdict === last[2].verdict;
+    const goesOn = wasNote && last[0] === key && last[2].verdict === after.verdict && isNote;
     if (goesOn && !undone.length) last[2] = after;
     else done.push(steps);
     undone.length = 0;
