@@ -462,7 +462,7 @@ def _thresholds_words(result: EvaluationResult) -> list[str]:
     return words
 
 
-def _is_of(label: str, columns: Sequence[_Column], scores: Collection[str]) -> bool:
+def _is_flagged_by(label: str, columns: Sequence[_Column], scores: Collection[str]) -> bool:
     """Return whether a row holds numbers at the threshold of one of the scores."""
     paths = [column.paths[label] for column in columns if label in column.paths]
     return any(path[0] == "flagged" and path[1] in scores for path in paths)
@@ -558,7 +558,9 @@ def compare(
     rows = []
     for label in labels:
         row = _row(label, columns, base)
-        if _is_of(label, columns, other_thresholds) or (chances and label.endswith(FAILURE_AUPR)):
+        if _is_flagged_by(label, columns, other_thresholds) or (
+            chances and label.endswith(FAILURE_AUPR)
+        ):
             row = replace(row, best=None)
         rows.append(row)
     unlike = [
