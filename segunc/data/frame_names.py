@@ -89,8 +89,9 @@ def frames_named(names: Iterable[str], frames: Iterable[str]) -> dict[str, str |
     return meant
 
 
-WILDCARD = re.compile(r"(?<![].])[*?]")
-"""A star or a question mark that repeats neither "any character" nor a set of characters."""
+WILDCARD = re.compile(r"(?<![].])[*?]|(?<=])[*?]\Z")
+"""A star or a question mark that repeats neither "any character" nor a set of characters, or that
+stands behind a set at the end. Repeating that set there would find the same as leaving it out."""
 ONLY_REGULAR = re.compile(r"[\\^$(){}|+]")
 """Characters that have a meaning in regular expressions alone."""
 
@@ -102,7 +103,7 @@ def is_wildcard_pattern(pattern: str) -> bool:
     """Return whether a pattern of frames is one of whole names, as ``night/*``, and no regular
     expression.
 
-    >>> [is_wildcard_pattern(text) for text in ("night/*", "*.png", "^night", "f.*0", "f0")]
+    >>> [is_wildcard_pattern(text) for text in ("night/*", "01[5-9]*", "^night", "f.*0", "f0")]
     [True, True, False, False, False]
     """
     return WILDCARD.search(pattern) is not None and ONLY_REGULAR.search(pattern) is None

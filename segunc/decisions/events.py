@@ -38,7 +38,17 @@ ENDINGS = (CSV, JSON, COCO)
 BOX = ("x", "y", "width", "height")
 _MOMENTS = ("start.frame", "start.time", "end.frame", "end.time", "peak.frame", "peak.time")
 _PEAK = ("peak.value", "peak.strength", *(f"peak.{side}" for side in BOX), "peak.crop")
-COLUMNS = ("id", "score", "threshold", *_MOMENTS, *_PEAK, "frames", "largest", "class_id")
+COLUMNS = (
+    "id",
+    "score",
+    "threshold",
+    *_MOMENTS,
+    *_PEAK,
+    "frames",
+    "largest",
+    "class_id",
+    "class_name",
+)
 """Columns of a CSV file of events: the fields of :class:`Event` without boxes, and the picture of
 the peak."""
 Box = Sequence[int]  # left, top, width and height in pixels
@@ -149,6 +159,7 @@ class Event:
     largest: int = 0  # pixels in one frame
     # That most pixels are predicted as at the peak; None without a prediction.
     class_id: int | None = None
+    class_name: str | None = None  # None where the maps do not say
     boxes: dict[str, list[int]] = field(default_factory=dict)  # frame -> left, top, width, height
     # Fields of COCO, if they are asked for.
     masks: list[dict[str, Any]] = field(default_factory=list, repr=False)
@@ -239,6 +250,9 @@ def find_events(
             events[number].add(region, moment, values, prediction)
             if masks:
                 events[number].masks.append(_coco_mask(region, values))
+    for event in events.values():
+        if event.class_id is not None and reader.class_names:
+            event.class_name = reader.class_names[event.class_id]
     return list(events.values()), crowded
 
 

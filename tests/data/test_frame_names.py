@@ -36,6 +36,10 @@ FRAMES = ["day/001", "night/001", "night/002", "x/night/003"]
         ("night/00?", "12"),
         ("n.*2", "2"),
         ("00[12]", "012"),
+        ("n*/00[1-2]*", "12"),
+        ("night/0[0-4]*", "12"),
+        ("night/0[0-4]*$", "123"),
+        ("0[0-9]*1", "01"),
     ],
 )
 def test_a_pattern_of_frames_is_a_regular_expression_or_one_of_whole_names(

@@ -58,6 +58,7 @@ def test_an_event_knows_where_it_is_strongest(events: list[Event]) -> None:
     assert [mover.peak[side] for side in BOX] == [9, 5, 8, 8]
     assert mover.largest == 63
     assert mover.class_id == 4 % 3
+    assert mover.class_name == CLASSES[4 % 3]
 
 
 def test_shards_and_whole_runs_give_the_same_file(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_json_holds_the_events_of_the_result(maps_of_a_drive: Path, tmp_path: Pa
     result = segunc.summary(maps_of_a_drive, flag=["entropy=0.5"], events=path)
     records = json.loads(path.read_text())
     assert [record["boxes"] for record in records] == [event.boxes for event in result.events]
-    fields = "id score threshold start end peak frames largest class_id boxes"
+    fields = "id score threshold start end peak frames largest class_id class_name boxes"
     assert {*map(" ".join, records)} == {fields}
 
 

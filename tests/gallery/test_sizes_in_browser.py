@@ -97,6 +97,27 @@ def test_a_large_frame_lists_what_the_alarms_list(tmp_path: Path, visit: Visit) 
     assert page.locator("#regions li").count() == 2
 
 
+@pytest.mark.parametrize(
+    ("smallest", "words"),
+    [
+        (1, "peak 0.9 · 36 px"),
+        (50, "no region of 50 px ≥ 0.37, highest 0.9"),
+    ],
+)
+def test_a_card_says_how_many_pixels_a_region_needs(
+    tmp_path: Path, visit: Visit, smallest: int, words: str
+) -> None:
+    """Without the size, a card with a bright speck would contradict itself."""
+    values = np.zeros(SHAPE, np.float32)
+    values[10:16, 10:16] = 0.9
+    maps = tmp_path / "maps"
+    write_frame(maps, values)
+    flag = {"entropy": Threshold(THRESHOLD, smallest=smallest)}
+    index = write_review(maps, tmp_path / "review", flag=flag)
+    page = visit.open(index)
+    assert page.inner_text("#cards .value") == words
+
+
 @pytest.mark.parametrize("view", ["alarms", "frame"])
 def test_a_region_of_a_smaller_map_is_exported_as_it_is_shown(
     tmp_path: Path, visit: Visit, view: str, monkeypatch: pytest.MonkeyPatch
