@@ -319,9 +319,9 @@ def _section(changes: Changes, verdict: str) -> list[str]:
             picture = picture_element(alarm.picture)
         # A true alarm is wanted, so it is good that it stays.
         is_good = alarm.stays == (verdict == "true-alarm")
-        badge = (
-            f'<b class="{"good" if is_good else "bad"}">{"stays" if alarm.stays else "goes"}</b>'
-        )
+        kind = "good" if is_good else "bad"
+        fate = "stays" if alarm.stays else "goes"
+        badge = f'<b class="{kind}">{fate}</b>'
         parts.append(
             f"<li>{picture}<p>{badge} <span>frame {html.escape(alarm.frame)}</span>, "
             f"strongest pixel {alarm.before:.2f} → {alarm.after:.2f}{BOTH if alarm.both else ''}"

@@ -193,7 +193,11 @@ def _draw_bar(axes: Axes, legend: Legend, row: int) -> None:
     axes.add_patch(edge)
     last = len(shown.ticks) - 1
     for index, tick in enumerate(shown.ticks):
-        alignment = "left" if index == 0 else "right" if index == last else "center"
+        alignment = "center"
+        if index == 0:
+            alignment = "left"
+        elif index == last:
+            alignment = "right"
         place = left + index / last * (right - left)
         _text(axes, tick, place, row + 1, FAINT, ha=alignment)
     mark_at = legend.threshold_on_scale

@@ -288,8 +288,7 @@ def _stated(code: Code) -> dict[str, Any]:
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{code.name} raises {one_line(error)}") from error
     _check_callable(code, factory)
-    unknown = [key for key in stated if key not in STATED] if isinstance(stated, Mapping) else [""]
-    if unknown:
+    if not isinstance(stated, Mapping) or not STATED.keys() >= stated.keys():
         message = f"{code.name}.segunc is {str(stated)[:80]}, not a mapping of {', '.join(STATED)}"
         raise InputError(message, hint=f'{code.name}.segunc = {{"classes": ["road", "car"]}}')
     values = {}

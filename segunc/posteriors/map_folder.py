@@ -153,18 +153,20 @@ def _open(folder: Path, manifest: Mapping[str, Any]) -> MapsWriter:
     """
     before = read_manifest(folder)
     if before is not None and set(before["maps"]) != set(manifest["maps"]):
-        held, new = (
-            ", ".join(score for score in content["maps"] if score != PREDICTION)
-            for content in (before, manifest)
-        )
         raise InputError(
-            f"{folder} holds the scores {held}, and these maps have {new}",
+            f"{folder} holds the scores {_scores_in(before)}, "
+            f"and these maps have {_scores_in(manifest)}",
             hint="ask the model for the same scores, or save into another folder",
         )
     try:
         return MapsWriter(folder, manifest)
     except InputError as error:
         raise InputError(error.message, hint="save into another folder") from error
+
+
+def _scores_in(manifest: Mapping[str, Any]) -> str:
+    """Return the names of the scores of a manifest in words."""
+    return ", ".join(name for name in manifest["maps"] if name != PREDICTION)
 
 
 def _add(

@@ -368,14 +368,19 @@ def _row(result: Mapping[str, Any]) -> list[str]:
     """Return the cells of one result: frames, mean IoU, ECE, score, AUPR, FPR95."""
     score = result["score"]
     frames = result["labelled"] if result["segmented"] else result["with_anomalies"]
-    pooled = ("scores", score, "pooled")
+    of_score = ["-", "-", "-"]
+    if score:
+        pooled = ("scores", score, "pooled")
+        of_score = [
+            _cell(score),
+            _number(result, (*pooled, "aupr")),
+            _number(result, (*pooled, "fpr95")),
+        ]
     return [
         _cell(frames),
         _number(result, ("segmentation", "miou")),
         _number(result, ("calibration", "ece")),
-        _cell(score or "-"),
-        _number(result, (*pooled, "aupr")) if score else "-",
-        _number(result, (*pooled, "fpr95")) if score else "-",
+        *of_score,
     ]
 
 

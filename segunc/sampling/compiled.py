@@ -210,7 +210,8 @@ def _graph_key(
     """Return what two passes must have in common to run as the same graph."""
     records = prefix is not None and not prefix.complete
     shared_places = tuple(inputs[1])
-    agreeing = () if draws is None else tuple(site.agree for site in draws.sites)
+    sites = () if draws is None else draws.sites
+    agreeing = tuple(site.agree for site in sites)
     shapes = tuple(tensor.shape for tensor in tensors_in(inputs))
     return ending, records, prefix is None, shared_places, agreeing, shapes
 

@@ -524,7 +524,9 @@ def _explains_classes(options: TruthOptions, declared: _DeclaredData) -> bool:
 def _declared_anomalies(content: Mapping[str, Any]) -> list[str]:
     """Return the classes that declared data hold out as anomalies."""
     classes = content.get("anomaly_class") or []
-    return [name.strip() for name in classes.split(",")] if isinstance(classes, str) else [*classes]
+    if isinstance(classes, str):
+        return [name.strip() for name in classes.split(",")]
+    return [*classes]
 
 
 def _with_declared(options: OptionsOfTruth, content: Mapping[str, Any]) -> OptionsOfTruth:

@@ -247,7 +247,9 @@ def steps_with(added: Mapping[str, int], made: Sequence[str] = ()) -> str:
         as_made = "" if made else ", as far as you made them"
         steps.append(f"finetune again, in this order{as_made}: {methods}")
     elif added.get("val"):
-        fitted = [method for method in made if method in CALIBRATIONS] if made else CALIBRATIONS
+        fitted: Sequence[str] = CALIBRATIONS
+        if made:
+            fitted = [method for method in made if method in CALIBRATIONS]
         if fitted:
             steps.append(f"fit {in_words(fitted)} again")
     if added.get("train") or added.get("val"):

@@ -218,17 +218,26 @@ def _test(
     needed = int(np.argmax(largest >= alarm)) + 1
     if not past:
         needed = max(needed, MIN_FRAMES)
-    against = counted(len(past), "calibration frame") if past else "the frames before"
+    against = "those before them"
+    compared_with = "the frames before"
+    if past:
+        against = "those of the calibration"
+        compared_with = counted(len(past), "calibration frame")
+    too_few_past = ""
+    hint_on_past = ""
+    if reference is not None:
+        too_few_past = reference.too_few
+        hint_on_past = reference.hint
     return _Test(
         path=path,
         alarm=alarm,
         fired=fired,
         needed=needed,
         reachable=float(largest[min(len(values), len(largest)) - 1]),
-        too_few_past="" if reference is None else reference.too_few,
-        hint_on_past="" if reference is None else reference.hint,
-        against="those of the calibration" if past else "those before them",
-        compared=f"{options.statistic} of {score}, against {against}",
+        too_few_past=too_few_past,
+        hint_on_past=hint_on_past,
+        against=against,
+        compared=f"{options.statistic} of {score}, against {compared_with}",
     )
 
 

@@ -79,9 +79,7 @@ def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
         before: the first line of the earlier watch.
         now: the first line of this one.
     """
-    different = differing_keys(
-        {key: before.get(key) for key in SETTINGS}, {key: now.get(key) for key in SETTINGS}
-    )
+    different = differing_keys(_settings_of(before), _settings_of(now))
     changes: list[str] = []
     has_other_flag = any(key == "thresholds" for key, _, _ in different)
     for key, earlier, present in different:
@@ -100,15 +98,24 @@ def changed_options(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
         else:
             change = difference_words(name, earlier, present)
             if name in WatchOptions.__dataclass_fields__:
-                values = ["" if value is None else str(value) for value in (earlier, present)]
-                earlier_value = _typed(f"--{name}", before) or values[0]
-                present_value = _typed(f"--{name}", now) or values[1]
+                earlier_value = _typed(f"--{name}", before) or _value_text(earlier)
+                present_value = _typed(f"--{name}", now) or _value_text(present)
                 change = _option_words(f"--{name}", earlier_value, present_value)
         if change not in changes:
             changes.append(change)
     if different and not changes:
         changes.append(difference_words(*different[0]))
     return changes
+
+
+def _settings_of(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the first line of a watch says of its settings; None for what it does not say."""
+    return {key: line.get(key) for key in SETTINGS}
+
+
+def _value_text(value: Any) -> str:
+    """Return a value of an option as a user would type it; nothing for None."""
+    return "" if value is None else str(value)
 
 
 def running_settings(options: WatchOptions) -> dict[str, Any]:
