@@ -33,6 +33,7 @@ from segunc.cli.run import run
 from segunc.core.errors import InputError, NoteWarning, PartialFailure, is_out_of_memory
 from segunc.core.memory import keep_freed_memory
 from segunc.core.terminal import open_standard_streams, say
+from segunc.core.waiting import wait_briefly
 
 VERBS = {
     "demo": "--out demo",
@@ -157,6 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check_words(arguments, words, further_words)
     _quiet_libraries()
     keep_freed_memory()
+    wait_briefly()
     kept = _kept_words(arguments.verb)
     signals: list[int] = []
     try:

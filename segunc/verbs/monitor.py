@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -273,6 +273,7 @@ def _state(
         "martingale": float(test.path[-1]),
         "reachable": test.reachable,
         "level": options.level,
+        "condition": watched.condition,
         "fired": test.fired,
     }
 
@@ -446,6 +447,7 @@ class _Watched:
     passed_over: int  # those of the calibration
     same_bytes: int  # those that have the bytes of a calibration frame, and are watched
     has_times: bool  # whether the times of all frames of the folder are known
+    condition: str  # where the level of false alarms holds
     notes: list[str]  # what a user should know
 
     @property
@@ -527,6 +529,7 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
     size_note = threshold.size_note(reader.sizes(), str(options.threshold))
     if size_note:
         warnings.warn(size_note, NoteWarning, stacklevel=2)
+    has_times = None not in _times(reader, options).values()
     names = []
     same_bytes = 0
     for name, identity in frames:
@@ -557,6 +560,8 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
             f"{counted(same_bytes, 'frame', 'has')} the bytes of a frame of the calibration, but "
             f"another name or source, and {agreeing('is', same_bytes)} watched"
         )
+    if threshold.unit == "frame":
+        notes += _notes_on_succession(options.apart, has_times=has_times)
     return _Watched(
         reader=reader,
         names=frozenset(names),
@@ -564,9 +569,36 @@ def _watch(threshold: GuaranteedThreshold, options: MonitorOptions) -> _Watched:
         total=len(frames),
         passed_over=passed_over,
         same_bytes=same_bytes,
-        has_times=None not in _times(reader, options).values(),
+        has_times=has_times,
+        condition=_condition(threshold.unit, options.apart, has_times=has_times),
         notes=notes,
     )
+
+
+def _condition(unit: str, apart: float, *, has_times: bool) -> str:
+    """Return where the level of false alarms holds, for a unit of the threshold."""
+    if unit != "frame":
+        where = "the compared frames, one of each unit of the threshold, are exchangeable"
+    elif has_times and apart:
+        where = f"frames of which one is compared every {apart:g} s are exchangeable"
+    else:
+        where = "all frames are exchangeable; those that follow one another on a drive are not"
+    return f"The level of false alarms holds where {where}."
+
+
+def _notes_on_succession(apart: float, *, has_times: bool) -> Iterator[str]:
+    """Yield a note where each frame is compared, also with those that it follows at once."""
+    if not has_times:
+        yield (
+            "these frames have no times, so each one is compared; if they follow one another on a "
+            "drive, they are alike, and false alarms come more often than --level says: give --fps "
+            "then"
+        )
+    elif not apart:
+        yield (
+            "--apart 0 compares each frame; frames that follow one another are alike, and false "
+            "alarms come more often than --level says"
+        )
 
 
 def _nothing_to_watch(

@@ -293,6 +293,31 @@ def test_frames_that_lie_just_as_far_apart_as_asked_are_kept(calibrated: Calibra
     assert found.state["frames"] == 80
 
 
+def test_the_condition_of_the_level_names_which_frames_are_compared(
+    calibrated: Calibrated, tmp_path: Path
+) -> None:
+    timed = calibrated(0.0, apart=0.5)
+    thinned = monitor(**timed, apart=4)
+    assert thinned.notes == ()
+    assert thinned.state["condition"] == (
+        "The level of false alarms holds where frames of which one is compared every 4 s are "
+        "exchangeable."
+    )
+    of_each = "those that follow one another on a drive are not"
+    each = monitor(**timed, apart=0)
+    (note,) = each.notes
+    assert note.startswith("--apart 0 compares each frame; ")
+    assert of_each in each.state["condition"]
+    write_maps(tmp_path / "images", np.linspace(0.1, 0.4, 80), None)
+    untimed = monitor(threshold=timed["threshold"], maps=tmp_path / "images")
+    (note,) = untimed.notes
+    assert note.startswith("these frames have no times, so each one is compared; ")
+    assert of_each in untimed.state["condition"]
+    blocks = monitor(**calibrated(0.0, apart=2.5, unit="10s"), apart=0)
+    assert blocks.notes == ()
+    assert "one of each unit of the threshold" in blocks.state["condition"]
+
+
 def test_a_reference_with_times_beside_frames_without_is_told(
     calibrated: Calibrated, tmp_path: Path
 ) -> None:
