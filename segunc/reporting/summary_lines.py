@@ -615,7 +615,9 @@ def _operation(facts: Row) -> Line:
         return _line("Operation", OPEN, why)
     if monitor["fired"]:
         text = f"The monitor fired at {monitor['fired']}, the frames are no longer like before."
-        return _line("Operation", BROKEN, text)
+        # A state of an earlier version records no condition.
+        condition = monitor.get("condition", "")
+        return _line("Operation", BROKEN, f"{text} {condition}".rstrip())
     if monitor.get("alarms"):
         return _line("Operation", BROKEN, f"Alarm: {'; '.join(monitor['alarms'])}.")
     # A state of an earlier version may not record what these frames could have shown.

@@ -387,7 +387,11 @@ def test_a_monitor_of_too_few_frames_measures_nothing() -> None:
 
 def test_a_monitor_that_fired_is_no_reassurance() -> None:
     monitor = {"frames": 50, "fired": "frame_9", "alarms": ["x"]}
-    assert line("Operation", monitor=monitor, gaps=[])["state"] == "broken"
+    said = line("Operation", monitor=monitor, gaps=[])
+    assert said["state"] == "broken"
+    assert said["text"].endswith("no longer like before.")
+    said = line("Operation", monitor=monitor | {"condition": "It holds where c."}, gaps=[])
+    assert said["text"].endswith("no longer like before. It holds where c.")
 
 
 def test_kappa_stands_beside_what_reviewers_saw() -> None:
