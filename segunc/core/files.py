@@ -646,6 +646,24 @@ def read_arrays(data: bytes) -> dict[str, Any]:
     return arrays
 
 
+def append_whole(file: BinaryIO, data: bytes) -> None:
+    """Append bytes to a file that is open for appending without a buffer.
+
+    Raises:
+        OSError: they cannot be written whole, for example because the disk is full. What was
+            written of them is cut, so that what is appended next does not go on in them.
+    """
+    start = os.fstat(file.fileno()).st_size
+    written = 0
+    try:
+        # Where little room is left, a write puts down a part and raises nothing.
+        while written < len(data):
+            written += file.write(data[written:])
+    except BaseException:  # also an interrupt: the bytes are there as a whole, or they are not
+        os.ftruncate(file.fileno(), start)
+        raise
+
+
 class LineFile:
     """Appends JSON objects to a file, one a line. A line is with the operating system when
     :meth:`append` returns.
@@ -665,8 +683,8 @@ class LineFile:
         self._file = self.path.open("ab", buffering=0)
 
     def append(self, content: Mapping[str, Any]) -> None:
-        """Append one object; NaN is refused."""
-        self._file.write(f"{json_line(content)}\n".encode())
+        """Append one object; NaN is refused. Raises OSError as :func:`append_whole` does."""
+        append_whole(self._file, f"{json_line(content)}\n".encode())
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -679,13 +697,16 @@ def json_line(content: Mapping[str, Any]) -> str:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file with one a line; lines that hold anything else are left out.
+    """Yield the JSON objects of a file with one a line; lines that hold anything else are left out,
+    and so is a last line without its line break, which :class:`LineFile` cuts.
 
     Raises:
         InputError: the file cannot be read.
     """
     with reading(str(path), "lines of JSON"), open_file(path) as file:
         for line in file:
+            if not line.endswith(b"\n"):
+                return
             with contextlib.suppress(ValueError):
                 content = parse_json(line)
                 if isinstance(content, dict):

@@ -125,6 +125,18 @@ def shown_url(url: str) -> str:
     return urlunsplit((parts.scheme, host, path, "", ""))
 
 
+def has_hidden_query(text: object) -> bool:
+    """Return whether a text is the URL of a stream with a query; :func:`shown_url` leaves it out.
+
+    >>> has_hidden_query("rtsp://10.0.0.7/live?channel=2"), has_hidden_query("rtsp://10.0.0.7/live")
+    (True, False)
+    """
+    if not is_url(text):
+        return False
+    parts = urlsplit(str(text))
+    return parts.scheme in STREAM_SCHEMES and bool(parts.query)
+
+
 def is_live(text: object) -> bool:
     """Return whether a text names a source of frames that is no path and no URL: ``-`` is standard
     input, and ``camera:0`` the first camera.

@@ -25,6 +25,9 @@ ControlName = Literal[
 MethodName = Literal["conformal", "ltt", "clopper-pearson"]
 # False alarms of a frame or a minute that are counted: the methods need a bounded loss.
 MAX_ALARMS = 5
+DENSER = 1.5
+"""How many times the frames of a calibration may come in a block before a note says so: a block
+that is cut off has fewer frames, so their mean is a little too low."""
 RISKS: dict[str, str] = {
     "missed-pixels": "missed anomaly pixels",
     "flagged-pixels": "flagged normal pixels",
@@ -158,6 +161,33 @@ class GuaranteedThreshold(Settings):
             bound = f"<= {self.level:g} a {_alarm_period(self.unit)}"
         sure = "" if self.confidence is None else f" ({100 * self.confidence:.3g} % sure)"
         return f"{RISKS[self.control]}{_on_place(self.preparation.place)} {bound}{sure}"
+
+    @property
+    def frames_per_block(self) -> float | None:
+        """Frames of the calibration in a block of seconds, if the promise counts what happens in a
+        block, of which more frames have more; None for other promises.
+        """
+        counts = "false-alarms" in self.levels or self.method == "clopper-pearson"
+        if not counts or not block_seconds(self.unit):
+            return None
+        return len(self.frames) / self.units
+
+    def density_note(self, frames: int, source: str) -> str:
+        """Return what a user should know of so many frames in one block; empty for nothing.
+
+        Args:
+            frames: that came in a block of seconds.
+            source: what the note calls the threshold.
+        """
+        calibrated = self.frames_per_block
+        if calibrated is None or frames <= DENSER * calibrated:
+            return ""
+        risk = RISKS["false-alarms" if "false-alarms" in self.levels else self.control]
+        return (
+            f"{source} was calibrated on about {calibrated:.3g} frames in {self.unit}, and here "
+            f"{frames} and more come: more frames have more {risk} in a block, so its promise does "
+            "not hold here; calibrate on maps of frames that come as densely"
+        )
 
     def check_run(self, run: Mapping[str, Any], source: str, hint: str = "") -> None:
         """Check that the threshold belongs to the maps of a run.

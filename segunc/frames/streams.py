@@ -15,6 +15,7 @@ import stat
 import threading
 import time
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,16 @@ SCAN_SECONDS = 0.2  # between two looks into a folder
 NO_FRAMES = frozenset({*VIDEO_SUFFIXES, *UNREAD_SUFFIXES})
 """Endings of files in a folder that hold pictures and are no frames (any case)."""
 SETTLED_SECONDS = 2.0  # a file that does not change for so long and is not whole is damaged
+REPEATS = 3
+"""Frames in a row with the time of the frame before, from which on a stream's clock counts as one
+that stands still."""
+JUMP_SECONDS = 60.0
+"""Seconds by which a stream's clock may run ahead of that of this machine from one frame to the
+next. Streams that come in bursts run ahead, too, but not between two frames."""
+FilePlace = tuple[float, str]
+"""Time of the last change and name of a file: its place among the files of a folder."""
+FileState = tuple[int, int]
+"""Bytes of a file, and the nanoseconds of its last change."""
 LAG_SECONDS = 300.0
 """How long the fastest frame is remembered by which the delay of others is measured. Clocks of
 cameras drift, so it is not kept for ever."""
@@ -95,6 +106,11 @@ class Arrival:
     behind: float = 0.0
     """Seconds by which it came later than the fastest frame of the last minutes, by the stream's
     clock: what waited on its way before this program could see it."""
+    clock: int = 0
+    """Number of the stream's clock in this connection, see :class:`ClockNumber`."""
+    taken_up_to: FilePlace | None = None
+    """The last file of a folder up to which, in the order of their times, all files that are there
+    were taken; None where there is none."""
 
 
 @dataclass(frozen=True)
@@ -183,11 +199,17 @@ class LiveSource(ABC):
 
 
 class Lag:
-    """By how much frames come later than the fastest of the last minutes, on two clocks."""
+    """By how much frames come later than the fastest of the last minutes, on two clocks.
+
+    If the stream's clock goes back, the measurement begins again. A clock that stands still says
+    nothing.
+    """
 
     def __init__(self) -> None:
         self._least = [np.inf, np.inf]  # arrival minus stamp: of the last period, and of this one
         self._since: float | None = None
+        self._last_stamp = -np.inf
+        self._repeats = 0  # frames in a row with the stamp of the frame before
 
     def behind(self, arrived: float, stamp: float | None) -> float:
         """Return the seconds by which a frame is late.
@@ -202,11 +224,49 @@ class Lag:
         """
         if stamp is None:
             return 0.0
+        if stamp == self._last_stamp:
+            self._repeats += 1
+            return 0.0
+        if stamp < self._last_stamp or self._repeats >= REPEATS:
+            self._least = [np.inf, np.inf]
+            self._since = arrived
+        self._last_stamp = stamp
+        self._repeats = 0
         if self._since is None or arrived - self._since > LAG_SECONDS:
             self._least = [self._least[1], np.inf]
             self._since = arrived
         self._least[1] = min(self._least[1], arrived - stamp)
         return float(arrived - stamp - min(self._least))
+
+
+class ClockNumber:
+    """Numbers the clocks of a connection: where the times of its frames jump ahead, as where its
+    sender begins again, another clock begins.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._last: tuple[float, float] | None = None  # arrival and stamp of the frame before
+
+    def of(self, arrived: float, stamp: float | None) -> int:
+        """Return the number of the clock of the next frame.
+
+        Args:
+            arrived: when the frame came.
+            stamp: its time on the stream's clock; None where the stream does not say.
+
+        >>> clocks = ClockNumber()
+        >>> [clocks.of(arrived, stamp) for arrived, stamp in [(7.0, 0.0), (8.0, 1.0), (9.0, 5e4)]]
+        [0, 0, 1]
+        """
+        if stamp is None:
+            return self._number
+        if self._last is not None:
+            last_arrived, last_stamp = self._last
+            if stamp - last_stamp - (arrived - last_arrived) > JUMP_SECONDS:
+                self._number += 1
+        self._last = arrived, stamp
+        return self._number
 
 
 class AvSource(LiveSource):
@@ -254,6 +314,7 @@ class AvSource(LiveSource):
 
     def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
         lag = Lag()
+        clocks = ClockNumber()
         begun = False
         with self._opened() as (container, stream):
             tick = self._tick_of(container, stream)
@@ -286,6 +347,7 @@ class AvSource(LiveSource):
                         wall=wall,
                         stamp=stamp,
                         behind=lag.behind(arrived, stamp) if self.reconnects else 0.0,
+                        clock=clocks.of(arrived, stamp) if self.reconnects else 0,
                     )
 
     def _tick_of(self, container: InputContainer, stream: VideoStream) -> float | None:
@@ -420,27 +482,32 @@ class _Pace:
 class FolderSource(LiveSource):
     """Images that appear in a folder, in the order of their names among those that a look finds.
 
-    A file is taken when it can be decoded whole. One that is not whole and no longer changes is
-    damaged. Names of the files that are there are kept in memory, and no others. Videos, and
+    A file is taken when it can be decoded whole. One that is not whole and does not change for a
+    while is damaged until it changes. What a file that was taken holds later is not taken, which is
+    told once. Names of the files that are there are kept in memory, and no others. Videos, and
     pictures of formats that are not read, are no frames: each kind is told once.
     """
 
     kind: LiveKind = "folder"
     reconnects = True  # a folder on another machine may be away for a while
 
-    def __init__(self, folder: Path, after: tuple[float, str] | None = None) -> None:
+    def __init__(self, folder: Path, after: FilePlace | None = None) -> None:
         """Describe a source.
 
         Args:
             folder: with the images; folders in it are not looked into.
-            after: time of the last change and name of the file that was taken last; older ones are
-                not taken again.
+            after: the file up to which an earlier run took all. Of the files that are there at
+                first, those up to it count as taken. Files that come later were not there to be
+                taken, whatever their times.
         """
         self.shown = str(folder)
         self._folder = folder
         self._after = after
-        self._taken: set[str] = set()
-        self._growing: dict[str, tuple[float, tuple[int, int]]] = {}
+        self._is_passing_over = after is not None
+        self._taken: dict[str, FileState] = {}
+        self._damaged: dict[str, FileState] = {}
+        self._growing: dict[str, tuple[float, FileState]] = {}
+        self._has_told_change = False
         self._told_suffixes: set[str] = set()  # of files that are no frames
 
     def arrivals(
@@ -450,13 +517,20 @@ class FolderSource(LiveSource):
             files, others = self._look()
             for text in left_out(self._folder, others):
                 yield LeftOut(text)
+            if self._is_passing_over and files:
+                self._is_passing_over = False
+                self._pass_over(files)
             names = {name for name, _ in files}
-            self._taken &= names
+            self._taken = {name: state for name, state in self._taken.items() if name in names}
+            self._damaged = {name: state for name, state in self._damaged.items() if name in names}
             self._growing = {name: seen for name, seen in self._growing.items() if name in names}
+            order = _TakingOrder()
+            for name, status in files:
+                order.add(_place_of(name, status), waits=not self._is_done(name, status))
             for name, status in files:
                 if stopped.is_set():
                     return
-                yield from self._take(name, status)
+                yield from self._take(name, status, order)
             stopped.wait(SCAN_SECONDS)
 
     def clock(self) -> str:
@@ -469,8 +543,8 @@ class FolderSource(LiveSource):
     def awaited(self) -> str:
         if self._after is not None:
             return (
-                f"the watch goes on after {self._after[1]}; images that were taken before are not "
-                "taken again"
+                f"the watch goes on after {self._after[1]}; images that are there and whose files "
+                "were changed before it count as taken (touch gives a file the time of now)"
             )
         with contextlib.suppress(OSError):
             names = os.listdir(self._folder)
@@ -482,8 +556,8 @@ class FolderSource(LiveSource):
         return ""
 
     def _look(self) -> tuple[list[tuple[str, os.stat_result]], Listing]:
-        """Return the images with their status, except those that an earlier run took, and the files
-        that are no frames, of kinds that were not told yet.
+        """Return the images with their status, and the files that are no frames, of kinds that were
+        not told yet.
         """
         files = []
         names_of_others = []
@@ -500,7 +574,7 @@ class FolderSource(LiveSource):
                         continue
                     with contextlib.suppress(FileNotFoundError):
                         status = entry.stat()
-                        if stat.S_ISREG(status.st_mode) and not self._is_old(entry.name, status):
+                        if stat.S_ISREG(status.st_mode):
                             files.append((entry.name, status))
         except OSError as error:
             raise _fault(
@@ -523,36 +597,124 @@ class FolderSource(LiveSource):
                 self._told_suffixes.add(suffix)
         return listing
 
-    def _is_old(self, name: str, status: os.stat_result) -> bool:
-        """Return whether an earlier run took a file."""
-        return self._after is not None and (status.st_mtime, name) <= self._after
+    def _pass_over(self, files: list[tuple[str, os.stat_result]]) -> None:
+        """Note the files that an earlier run took."""
+        assert self._after is not None
+        for name, status in files:
+            if _place_of(name, status) <= self._after:
+                self._taken[name] = _state_of(status)
 
-    def _take(self, name: str, status: os.stat_result) -> Iterator[Arrival | DamagedFile]:
-        """Yield the frame of a file if it is new and whole, its name where it stays damaged."""
-        if name in self._taken:
+    def _is_done(self, name: str, status: os.stat_result) -> bool:
+        """Return whether a file was taken, or is damaged and has not changed since."""
+        return name in self._taken or self._damaged.get(name) == _state_of(status)
+
+    def _take(
+        self, name: str, status: os.stat_result, order: _TakingOrder
+    ) -> Iterator[Arrival | DamagedFile | LeftOut]:
+        """Yield the frame of a file if it is new and whole, its name where it stays damaged, and
+        that it has changed since it was taken.
+
+        Args:
+            name: of the file.
+            status: of the file when the folder was looked at.
+            order: of the files of this look.
+        """
+        state = _state_of(status)
+        if self._is_done(name, status):
+            yield from self._note_change(name, state)
             return
         arrived = time.monotonic()
         wall = time.time()
         try:
             image = read_image(self._folder / name, strict=True)
         except (OSError, ValueError):
-            state = status.st_size, status.st_mtime_ns
             since, before = self._growing.get(name, (arrived, state))
             if state != before:
                 since = arrived
             self._growing[name] = since, state
             if arrived - since >= SETTLED_SECONDS:
-                self._taken.add(name)
-                yield DamagedFile(name)
+                is_told = name in self._damaged
+                self._damaged[name] = state
+                if not is_told:
+                    yield DamagedFile(name)
             return
-        self._taken.add(name)
+        if self._state_now(name) not in (state, None):
+            return  # it is still being written, and its time is not known yet
+        self._damaged.pop(name, None)
+        self._taken[name] = state
         yield Arrival(
             image=lambda: image,
             arrived=arrived,
             wall=wall,
             stamp=status.st_mtime,
             name=name,
+            taken_up_to=order.take(_place_of(name, status)),
         )
+
+    def _state_now(self, name: str) -> FileState | None:
+        """Return the state of a file; None where it is gone."""
+        try:
+            return _state_of(os.stat(self._folder / name))
+        except OSError:
+            return None
+
+    def _note_change(self, name: str, state: FileState) -> Iterator[LeftOut]:
+        """Tell once that a file has changed since it was taken. A program that gives a copy the
+        earlier time of the original does not change it.
+        """
+        size, changed = self._taken.get(name, state)
+        if self._has_told_change or (state[0] == size and state[1] <= changed):
+            return
+        self._has_told_change = True
+        yield LeftOut(
+            f"{self.shown}: {name} was changed after it was taken. What it holds now is left out, "
+            "and so is what other files hold later; write each image under a name of its own"
+        )
+
+
+def _place_of(name: str, status: os.stat_result) -> FilePlace:
+    """Return the place of a file among those of a folder."""
+    return status.st_mtime, name
+
+
+def _state_of(status: os.stat_result) -> FileState:
+    """Return what tells that a file has changed."""
+    return status.st_size, status.st_mtime_ns
+
+
+class _TakingOrder:
+    """The files of one look, which are taken in another order than that of their times."""
+
+    def __init__(self) -> None:
+        self._places: list[FilePlace] = []
+        self._waiting: list[FilePlace] = []
+        self._taken: set[FilePlace] = set()
+
+    def add(self, place: FilePlace, *, waits: bool) -> None:
+        """Add a file.
+
+        Args:
+            place: of the file.
+            waits: whether it is to be taken.
+        """
+        self._places.append(place)
+        if waits:
+            self._waiting.append(place)
+
+    def take(self, place: FilePlace) -> FilePlace | None:
+        """Take a file that waits, and return the last one up to which none waits; None where the
+        first of all waits.
+        """
+        if not self._taken:
+            self._places.sort()
+            self._waiting.sort(reverse=True)
+        self._taken.add(place)
+        while self._waiting and self._waiting[-1] in self._taken:
+            self._waiting.pop()
+        if not self._waiting:
+            return self._places[-1]
+        first_waiting = bisect_left(self._places, self._waiting[-1])
+        return self._places[first_waiting - 1] if first_waiting else None
 
 
 def open_live(
@@ -562,7 +724,7 @@ def open_live(
     settings: Mapping[str, str] | None = None,
     timeout: float | None = None,
     real_time: bool = False,
-    after: tuple[float, str] | None = None,
+    after: FilePlace | None = None,
 ) -> LiveSource:
     """Return the source that a user names; network, camera and pipe are not opened yet.
 

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from segunc.core.errors import InputError
 from segunc.core.files import (
+    append_whole,
     inside,
     json_sha256,
     open_file,
@@ -278,8 +279,8 @@ class FrameLog:
     def append(self, record: Record) -> None:
         """Append the line of a finished frame; ``index`` is its place."""
         assert self._file is not None
-        # One write to an unbuffered file: the line is with the operating system when this returns.
-        self._file.write(seal_line(record))
+        # The file has no buffer: the line is with the operating system when this returns.
+        append_whole(self._file, seal_line(record))
         self._places[record["index"]] = None
 
     def close(self) -> None:

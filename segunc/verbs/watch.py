@@ -18,15 +18,19 @@ from segunc.core.device import describe_device, flushed_denormals, resolve_devic
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import LineFile, Lock, file_sha256, inside, read_text
 from segunc.core.histogram import TimeHistogram
+from segunc.core.periods import whole_periods
 from segunc.core.progress import say_step
 from segunc.core.results import VerbResult
+from segunc.core.urls import has_hidden_query
 from segunc.core.version import tool_version
 from segunc.data.channels import COLOUR
 from segunc.data.images import Image
 from segunc.decisions.events import BOX, MAX_FOLLOWED_REGIONS, Follower
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
+from segunc.decisions.guarantee import block_seconds
 from segunc.frames.source import Frame
 from segunc.frames.streams import (
+    REPEATS,
     Arrival,
     DamagedFile,
     Drop,
@@ -171,18 +175,23 @@ def watch(options: WatchOptions) -> WatchResult:
     return WatchResult(watched, out=None if options.out is None else Path(options.out))
 
 
-REPEATS = 3
-"""Frames in a row with the time of the frame before, from which on a stream's clock counts as one
-that stands still."""
 STANDS_STILL = (
     "the stream gives all frames the same time, so their time is now that of their arrival; times "
     "of alarms and the monitor rest on it"
+)
+HIDDEN_QUERY = (
+    "what stands behind ? in the address may be secret and is not recorded; if it names another "
+    "stream than before, give another --out"
+)
+JUMPS = (
+    "the times of the stream jump ahead, as where its sender begins again, so from here on they "
+    "are set by the clock of this machine; later jumps are not named"
 )
 
 
 class _RunningClock:
     """Seconds since the first watch began: by the stream's clock, which is set by the clock of this
-    machine whenever a stream begins. They never decrease.
+    machine whenever a stream begins, or its clock jumps. They never decrease.
 
     Args:
         last: the time of the last frame of earlier runs; None if there was none.
@@ -198,6 +207,9 @@ class _RunningClock:
         self._last_stamp = 0.0
         self._previous: float | None = None  # stamp of the frame before
         self._repeats = 0  # frames in a row with the stamp of the frame before
+        self._clock: int | None = None  # number of the stream's clock
+        self.has_jumped = False
+        """Whether the stream's clock ever jumped ahead."""
 
     @property
     def stands_still(self) -> bool:
@@ -208,6 +220,7 @@ class _RunningClock:
         """Note that a stream begins: its clock has nothing to do with that of before."""
         self._start = None
         self._previous = None
+        self._clock = None
 
     def time_of(self, arrival: Arrival) -> float:
         """Return the time of the next frame."""
@@ -216,6 +229,10 @@ class _RunningClock:
             self._first = max(self._last, arrival.wall - begun), arrival.arrived
         first, moment_of_first = self._first
         time = first + arrival.arrived - moment_of_first
+        if self._clock is not None and arrival.clock != self._clock:
+            self.restart()
+            self.has_jumped = True
+        self._clock = arrival.clock
         stamp = arrival.stamp
         is_repeated = stamp is not None and stamp == self._previous
         self._repeats = self._repeats + 1 if is_repeated else 0
@@ -269,6 +286,46 @@ class _FollowedEvents:
         self._events = {key: event for key, event in self._events.items() if key in remembered}
         return numbers
 
+    def restart(self) -> None:
+        """Begin new events from the next frame on."""
+        self._follower = Follower()
+        self._events = {}
+
+
+class _Density:
+    """Finds out whether frames come more densely than those that a promise is about.
+
+    Args:
+        threshold: with its promise.
+    """
+
+    def __init__(self, threshold: Threshold) -> None:
+        self._threshold = threshold
+        self._block = -1
+        self._frames = 0  # of the block
+        self._last_time = -1.0
+        self._has_told = False
+
+    def note(self, time: float) -> str:
+        """Count a frame, and return once that they come too densely; else an empty text.
+
+        Args:
+            time: its seconds since the watch began.
+        """
+        guarantee = self._threshold.guarantee
+        seconds = None if guarantee is None else block_seconds(guarantee.unit)
+        if guarantee is None or not seconds or self._has_told:
+            return ""
+        if time == self._last_time:  # it stands, as where a stream comes in bursts
+            return ""
+        self._last_time = time
+        block = whole_periods(time, seconds)
+        self._frames = self._frames + 1 if block == self._block else 1
+        self._block = block
+        note = guarantee.density_note(self._frames, self._threshold.source)
+        self._has_told = bool(note)
+        return note
+
 
 class _Watch:
     """A watch under way: the model, the source, what is counted, and what is written."""
@@ -283,6 +340,7 @@ class _Watch:
         self._flag = read_thresholds(options.flag)
         self._scores = tuple(check_scores([*self._flag]))
         self._region = Region(Path(options.mask)) if options.mask else None
+        self._bytes_before = self._bytes_of_lines()
         self._earlier = None if self._out is None else read_earlier(self._out)
         self._source = self._open_source()
         say_step(f"loading {options.model}")  # which takes seconds, and no line comes before
@@ -331,6 +389,8 @@ class _Watch:
         self._size = None if earlier.size is None else tuple(earlier.size)
         self._chunk = options.chunk or earlier.chunk
         self._clock = _RunningClock(earlier.time, earlier.begun)
+        self._told_jump = False
+        self._densities = [_Density(threshold) for threshold in self._flag.values()]
         self._last_file = earlier.last_file
         self._unused_events = _Counter(earlier.next_event)
         self._events_of = {score: _FollowedEvents(self._unused_events) for score in self._scores}
@@ -528,6 +588,8 @@ class _Watch:
                 yield changed
         if self._earlier is not None and self._source.kind == "video":
             yield "the video is read again from its first frame; numbers of frames go on"
+        if self._earlier is not None and has_hidden_query(self.options.input):
+            yield HIDDEN_QUERY
         awaited = self._source.awaited()
         if awaited:
             yield awaited
@@ -551,8 +613,24 @@ class _Watch:
                 f"output {self._out} cannot be made ({error.strerror})", hint="give another --out"
             ) from error
         self._lock = Lock(self._out / LOCK_NAME, f"output {self._out}")
+        if self._bytes_of_lines() != self._bytes_before:
+            # Its numbers of frames and events, its monitor and its last file are not known here.
+            self._lock.release()
+            raise InputError(
+                f"another watch wrote into {self._out} while this one was being prepared",
+                hint="run the same command again, and it goes on after the other one",
+            )
         if self._earlier is not None:
             self._open_lines()
+
+    def _bytes_of_lines(self) -> int:
+        """Return the bytes of the file of the lines; 0 where there is none."""
+        if self._out is None:
+            return 0
+        try:
+            return (self._out / LINES_NAME).stat().st_size
+        except OSError:
+            return 0
 
     def _open_lines(self) -> None:
         """Open the file of the lines, and write those that wait.
@@ -630,9 +708,16 @@ class _Watch:
         self._clock.restart()
         if gap.what == "connected":
             self._connections += 1
+            self._begin_events()
             return  # the line follows with the first frame, whose size it holds
         self._stalled = True
         yield self._gap(gap.what, reason=gap.reason, attempt=gap.attempt, wait=gap.wait)
+
+    def _begin_events(self) -> None:
+        """Begin new events: nobody saw what was there meanwhile, so an alarm that comes now is a
+        new one, also at the place of an earlier one."""
+        for events in self._events_of.values():
+            events.restart()
 
     # One frame.
 
@@ -655,25 +740,33 @@ class _Watch:
         if self._clock.stands_still and not self._told_stillness:
             self._told_stillness = True
             yield self._emit({"kind": "note", "text": STANDS_STILL})
+        if self._clock.has_jumped and not self._told_jump:
+            self._told_jump = True
+            yield self._emit({"kind": "note", "frame": frame.number, "text": JUMPS})
         name = f"{frame.number:06d}"
         made = self._maps_of(Frame(name, frame.number, image, time=running))
-        if arrival.name and arrival.stamp is not None:
-            self._last_file = arrival.stamp, arrival.name
         if isinstance(made, Exception):
             self._lose("failed")
+            self._note_file(arrival)
             if not self._in_fault:
                 self._in_fault = True
                 reason = one_line(made)
                 yield self._gap("failed", frame=frame.number, reason=reason)
             return
         self._in_fault = False
+        # A watch that is ended before all is written has not processed the frame.
+        told = [self._emit(event) for event in self._results(frame, name, running, made)]
         self._in_work = False
         self._processed += 1
         self._behind = arrival.behind
-        is_alarm = False
-        for event in self._results(frame, name, running, made):
-            is_alarm = is_alarm or event["kind"] == "alarm"
-            yield self._emit(event)
+        self._note_file(arrival)
+        is_alarm = any(event["kind"] == "alarm" for event in told)
+        self._alarms += is_alarm
+        yield from told
+        for density in self._densities:
+            note = density.note(running)
+            if note:
+                yield self._emit({"kind": "note", "text": note})
         yield from self._note_known(name, made)
         yield from self._keep(frame, name, running, image, made, is_alarm=is_alarm)
         yield from self._notes()
@@ -682,11 +775,19 @@ class _Watch:
         """Tell once that the bank of features seems to hold a frame."""
         if self._told_known or "anomaly" not in self._scores:
             return
-        largest = float(np.max(maps["anomaly"]))
+        values = np.asarray(maps["anomaly"])
+        if self._region is not None:
+            values = values[self._region.at(*values.shape)]
+        largest = float(np.max(values))
         note = note_on_known_maps({"run": self._run}, {name: {"max": {"anomaly": largest}}})
         if note:
             self._told_known = True
             yield self._emit({"kind": "note", "text": f"{note}; later ones are not named"})
+
+    def _note_file(self, arrival: Arrival) -> None:
+        """Note up to which file of a folder all were taken."""
+        if arrival.name:
+            self._last_file = arrival.taken_up_to
 
     def _lose(self, reason: Drop) -> None:
         """Count the frame that was taken as one without a result."""
@@ -736,6 +837,7 @@ class _Watch:
                 yield self.finish("size", f"{self._source.shown}: {text}; {hint}")
         elif size == self._size and self._in_other_size:
             self._in_other_size = False
+            self._begin_events()
             yield self._gap("size", frame=frame.number, size=list(size), reason="flagging goes on")
 
     def _note_size(self, size: tuple[int, ...]) -> Iterator[Event]:
@@ -807,6 +909,9 @@ class _Watch:
         about: Event = {"frame": frame.number, "time": running, "stamp": frame.arrival.stamp}
         if frame.arrival.name:
             about["file"] = frame.arrival.name
+            taken_up_to = frame.arrival.taken_up_to
+            if taken_up_to != (frame.arrival.stamp, frame.arrival.name):
+                about["last_file"] = None if taken_up_to is None else list(taken_up_to)
         has_alarm = False
         flagged: dict[str, int] = {}
         for score, threshold in self._flag.items():
@@ -814,8 +919,6 @@ class _Watch:
             flagged[score] = facts["flagged_pixels"]
             if not facts["regions"]:
                 continue
-            if not has_alarm:
-                self._alarms += 1
             has_alarm = True
             yield {
                 "kind": "alarm",
@@ -968,7 +1071,7 @@ class _Watch:
 
 def _damage_note(damaged: DamagedFile) -> Event:
     """Return the line that names a damaged file."""
-    text = f"{damaged.name} cannot be decoded whole and no longer changes: it is left out"
+    text = f"{damaged.name} cannot be decoded whole, and is left out unless it changes"
     return {"kind": "note", "frame": damaged.number, "file": damaged.name, "text": text}
 
 

@@ -253,9 +253,9 @@ class EarlierWatch:
     begun: float | None = None
     """When the first frame of all came, in seconds since 1970."""
     last_file: tuple[float, str] | None = None
-    """Time of the last change and name of the last file that was taken from a folder."""
+    """Time of the last change and name of the file of a folder up to which all were taken."""
     monitored: list[dict[str, Any]] = field(default_factory=list)
-    """Lines of the monitor, in their order."""
+    """Lines of the monitor, in their order, with those of its alarms."""
 
     def check(self, first: Mapping[str, Any], path: Path) -> None:
         """Raise InputError where a watch with this first line cannot go on in the file."""
@@ -281,19 +281,27 @@ class EarlierWatch:
         for region in line.get("regions", ()):
             self.next_event = max(self.next_event, int(region["event"]) + 1)
         if line.get("time") is not None:
-            self.time = float(line["time"])
+            self.time = max(self.time or 0.0, float(line["time"]))
         if line.get("what") == "connected":
             self.size = line["size"]
             self.chunk = line["chunk"]
             self.begun = self.wall if self.begun is None else self.begun
-        if line.get("last_file"):
-            changed, name = line["last_file"]
-            self.last_file = float(changed), str(name)
-        has_place = line.get("file") and line.get("stamp") is not None
-        if kind in ("alarm", "frame") and has_place and self._is_told(line):
-            self.last_file = float(line["stamp"]), str(line["file"])
-        if kind == "monitor":
+        self._note_file(line)
+        if kind in ("monitor", "drift"):
             self.monitored.append(dict(line))
+
+    def _note_file(self, line: Mapping[str, Any]) -> None:
+        """Take up to which file of a folder all were taken."""
+        is_of_frame = line.get("kind") in ("alarm", "frame")
+        if is_of_frame and not self._is_told(line):
+            return
+        if "last_file" in line:
+            self.last_file = None
+            if line["last_file"] is not None:
+                changed, name = line["last_file"]
+                self.last_file = float(changed), str(name)
+        elif is_of_frame and line.get("file") and line.get("stamp") is not None:
+            self.last_file = float(line["stamp"]), str(line["file"])
 
     def _is_told(self, line: Mapping[str, Any]) -> bool:
         """Return whether nothing more can follow of the frame of a line: after a kill, alarms of

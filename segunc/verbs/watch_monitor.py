@@ -63,6 +63,8 @@ class WatchMonitor:
         self.statistic = options.statistic
         self.alarm = -math.log10(options.level)
         self.fired: int | None = None
+        self._time_of_alarm = 0.0
+        self._has_told = False  # whether the alarm has its line
         self._seconds = seconds
         self._last_block: int | None = None
         self._past: list[float] = []
@@ -106,9 +108,14 @@ class WatchMonitor:
     def replay(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Take up the frames that earlier runs tested, from their lines."""
         for line in lines:
-            if line["score"] == self.score:
-                self._last_block = self._block_of(line["time"])
-                self._add(int(line["frame"]), float(line["value"]))
+            if line["score"] != self.score:
+                continue
+            if line["kind"] == "drift":
+                self._has_told = True
+                continue
+            time = float(line["time"])
+            self._last_block = self._block_of(time)
+            self._add(int(line["frame"]), time, float(line["value"]))
 
     def look(
         self, number: int, time: float, stored: Array, kept: Mask | None
@@ -126,8 +133,7 @@ class WatchMonitor:
             return
         self._last_block = block
         value = map_statistics(stored, SCORES[self.score].threshold, kept)[self.statistic]
-        had_fired = self.fired
-        self._add(number, value)
+        self._add(number, time, value)
         yield {
             "kind": "monitor",
             "frame": number,
@@ -137,7 +143,9 @@ class WatchMonitor:
             "value": value,
             "log10": self._test.log10,
         }
-        if self.fired is not None and had_fired is None:
+        # A run that was killed may have left the line of the frame, and none of the alarm.
+        if self.fired is not None and not self._has_told:
+            self._has_told = True
             against = (
                 f"{counted(len(self._past), 'frame')} of the calibration"
                 if self._past
@@ -145,8 +153,8 @@ class WatchMonitor:
             )
             yield {
                 "kind": "drift",
-                "frame": number,
-                "time": time,
+                "frame": self.fired,
+                "time": self._time_of_alarm,
                 "score": self.score,
                 "log10": self._test.log10,
                 "alarm": self.alarm,
@@ -160,10 +168,12 @@ class WatchMonitor:
         """Return the number of the unit of a time."""
         return whole_periods(time, self._seconds) if self._seconds else -1
 
-    def _add(self, number: int, value: float) -> None:
-        """Test the statistic of a frame."""
+    def _add(self, number: int, time: float, value: float) -> None:
+        """Test the statistic of a frame, of a number and a time."""
         if self._test.frames >= MAX_UNITS:
             self._test = RunningMartingale(self._past)
             self.fired = None
+            self._has_told = False
         if self._test.add(value) >= self.alarm and self.fired is None:
             self.fired = number
+            self._time_of_alarm = time

@@ -39,6 +39,7 @@ from segunc.frames.video import VideoSource
 from tests.support.streams import (
     PACKET,
     RtspServer,
+    Send,
     free_port,
     mjpeg_server,
     pictures,
@@ -280,6 +281,110 @@ def test_a_folder_goes_on_after_the_file_that_was_taken_last(tmp_path: Path) -> 
     assert arrival.name == "2.png"
 
 
+def write_image(path: Path, changed: float) -> None:
+    """Write an image at once, with the time of its last change."""
+    hidden = path.with_name(f".{path.name}")
+    cv2.imwrite(str(hidden), pictures(1)[0])
+    os.utime(hidden, (changed, changed))
+    hidden.replace(path)
+
+
+def stopped_after(seconds: float) -> threading.Event:
+    """Return an event that is set after a while, so that a test ends that waits in vain."""
+    stopped = threading.Event()
+    timer = threading.Timer(seconds, stopped.set)
+    timer.daemon = True
+    timer.start()
+    return stopped
+
+
+def test_a_damaged_file_is_taken_when_it_is_whole_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow copy may rest for longer than a file needs to be called damaged."""
+    monkeypatch.setattr(streams, "SETTLED_SECONDS", 0.3)
+    _, data = cv2.imencode(".png", pictures(1)[0])
+    path = tmp_path / "a.png"
+    arrivals = FolderSource(tmp_path).arrivals(stopped_after(3.0))
+    path.write_bytes(data.tobytes()[:200])
+    assert next(arrivals) == DamagedFile("a.png")
+    path.write_bytes(data.tobytes()[:300])  # it grows and rests again, which is not told again
+    writer = threading.Timer(1.0, path.write_bytes, (data.tobytes(),))
+    writer.start()
+    arrival = next(arrivals)
+    assert isinstance(arrival, Arrival)
+    assert arrival.name == "a.png"
+    assert list(arrivals) == []
+
+
+def test_a_file_that_is_written_again_is_told_once(tmp_path: Path) -> None:
+    arrivals = FolderSource(tmp_path).arrivals(stopped_after(3.0))
+    for name in ("a.png", "b.png"):
+        write_image(tmp_path / name, 1000.0)
+        assert isinstance(next(arrivals), Arrival)
+    os.utime(tmp_path / "a.png", (900.0, 900.0))  # as a copy gets the time of its original
+    threading.Timer(0.5, write_image, (tmp_path / "b.png", 1001.0)).start()
+    told = next(arrivals)
+    assert isinstance(told, LeftOut)
+    assert told.text.startswith(f"{tmp_path}: b.png was changed after it was taken.")
+    write_image(tmp_path / "a.png", 1001.0)
+    assert list(arrivals) == []
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_taken_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time would be an earlier one, and a watch that goes on would take it again."""
+    path = tmp_path / "a.png"
+    write_image(path, 1000.0)
+    read = streams.read_image
+    reads = []
+
+    def read_and_touch(*arguments: object, **settings: object) -> object:
+        image = read(*arguments, **settings)  # type: ignore[arg-type]
+        reads.append(path)
+        if len(reads) == 1:
+            os.utime(path, (2000.0, 2000.0))
+        return image
+
+    monkeypatch.setattr(streams, "read_image", read_and_touch)
+    arrival = next(FolderSource(tmp_path).arrivals(threading.Event()))
+    assert isinstance(arrival, Arrival)
+    assert arrival.stamp == 2000.0
+    assert arrival.taken_up_to == (2000.0, "a.png")
+
+
+def test_files_that_come_after_a_restart_are_taken_whatever_their_times(tmp_path: Path) -> None:
+    """Copies with the times of their originals are older than what was taken before."""
+    write_image(tmp_path / "b.png", 1000.0)
+    source = FolderSource(tmp_path, after=(1000.0, "b.png"))
+    assert "whose files were changed before it count as taken" in source.awaited()
+    arrivals = source.arrivals(stopped_after(3.0))
+    threading.Timer(0.5, write_image, (tmp_path / "a.png", 500.0)).start()
+    arrival = next(arrivals)
+    assert isinstance(arrival, Arrival)
+    assert (arrival.name, arrival.stamp) == ("a.png", 500.0)
+    assert arrival.taken_up_to == (1000.0, "b.png")
+
+
+def test_a_frame_says_up_to_which_time_all_files_were_taken(tmp_path: Path) -> None:
+    times = {"1.png": 1100.0, "2.png": 1300.0, "3.png": 1200.0, "4.png": 1400.0}
+    for name, changed in times.items():
+        write_image(tmp_path / name, changed)
+    arrivals = FolderSource(tmp_path).arrivals(threading.Event())
+    places = []
+    for name in times:
+        arrival = next(arrivals)
+        assert isinstance(arrival, Arrival)
+        assert arrival.name == name
+        places.append(arrival.taken_up_to)
+    assert places == [(1100.0, "1.png"), (1100.0, "1.png"), (1300.0, "2.png"), (1400.0, "4.png")]
+    write_image(tmp_path / "0.png", 1000.0)
+    arrival = next(arrivals)
+    assert isinstance(arrival, Arrival)
+    assert arrival.taken_up_to == (1400.0, "4.png")
+
+
 def test_frames_of_damaged_packets_are_no_frames(clip: Path, tmp_path: Path) -> None:
     data = bytearray(clip.read_bytes())
     packets = len(data) // PACKET
@@ -465,6 +570,52 @@ def test_a_clock_that_drifts_is_forgotten() -> None:
     for second in range(1, 2000):
         behind = lag.behind(second * 1.001, float(second))
     assert behind == pytest.approx(0.3, abs=0.31)  # and not 2 s
+
+
+def test_a_clock_that_goes_back_begins_a_new_measurement() -> None:
+    lag = Lag()
+    for number in range(20):
+        lag.behind(0.1 * number, 1000 + 0.1 * number)
+    assert lag.behind(2.0, 0.0) == 0.0
+    assert lag.behind(3.5, 1.0) == 0.5
+    assert lag.behind(4.0, 2.0) == 0.0
+
+
+def test_a_clock_that_stands_still_says_nothing_of_the_delay() -> None:
+    lag = Lag()
+    assert [lag.behind(float(second), 7.0) for second in range(60)] == [0.0] * 60
+    assert lag.behind(60.0, 8.0) == 0.0  # it moves again
+    assert lag.behind(62.0, 9.0) == 1.0
+
+
+def test_one_frame_with_the_time_of_another_does_not_hide_a_delay() -> None:
+    lag = Lag()
+    lag.behind(0.0, 0.0)
+    assert lag.behind(3.0, 1.0) == 2.0
+    assert lag.behind(3.1, 1.0) == 0.0
+    assert lag.behind(4.0, 2.0) == 2.0
+
+
+def test_a_sender_that_begins_again_in_a_connection_has_another_clock(tmp_path: Path) -> None:
+    first = write_stream(tmp_path / "first.ts", pictures(4))
+    later = write_stream(tmp_path / "later.ts", pictures(4), start=3600)
+
+    def both(send: Send) -> None:
+        send(first.read_bytes())
+        send(later.read_bytes())
+
+    with tcp_server(both) as url:
+        arrivals = [
+            arrival
+            for arrival in open_live(url, timeout=5.0).arrivals(threading.Event())
+            if isinstance(arrival, Arrival)
+        ]
+    clocks = [arrival.clock for arrival in arrivals]
+    assert clocks == sorted(clocks)
+    assert {*clocks} == {0, 1}
+    for arrival in arrivals:
+        assert arrival.stamp is not None
+        assert arrival.clock == int(arrival.stamp > 3000)
 
 
 class Scripted(LiveSource):

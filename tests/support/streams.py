@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -30,16 +31,23 @@ def pictures(count: int, size: tuple[int, int] = (64, 128), seed: int = 0) -> li
     return frames
 
 
-def write_stream(path: Path, frames: Sequence[np.ndarray], codec: str = "mpeg4") -> Path:
-    """Write pictures as a video in the format that the ending of the path names."""
+def write_stream(
+    path: Path, frames: Sequence[np.ndarray], codec: str = "mpeg4", *, start: int = 0
+) -> Path:
+    """Write pictures as a video in the format that the ending of the path names. Its first frame
+    has the time ``start`` in seconds.
+    """
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=RATE)
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
         stream.bit_rate = 8_000_000
         stream.codec_context.gop_size = 1  # each frame can be decoded alone
-        for frame in frames:
-            for packet in stream.encode(av.VideoFrame.from_ndarray(frame, "rgb24")):
+        for number, frame in enumerate(frames):
+            picture = av.VideoFrame.from_ndarray(frame, "rgb24")
+            picture.pts = start * RATE + number
+            picture.time_base = Fraction(1, RATE)
+            for packet in stream.encode(picture):
                 container.mux(packet)
         for packet in stream.encode():
             container.mux(packet)

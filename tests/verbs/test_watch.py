@@ -5,14 +5,16 @@ counted, and a restarted watch goes on.
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
 import shutil
 import signal
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,13 +25,14 @@ import pytest
 
 import segunc
 from segunc.cli.run import SHOWN
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import LineFile, read_lines
 from segunc.core.histogram import TimeHistogram
 from segunc.decisions.events import find_events
 from segunc.decisions.flags import read_thresholds
+from segunc.frames import streams
 from segunc.frames.source import Frame
-from segunc.frames.streams import Arrival, LiveSource
+from segunc.frames.streams import Arrival, LiveSource, StreamError
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
@@ -434,6 +437,7 @@ class Given(LiveSource):
         self.steps = steps
         self.size = size
         self.number = 0
+        self.clock_number = 0
 
     def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
         for step in self.steps:
@@ -450,7 +454,21 @@ class Given(LiveSource):
                     arrived=time.monotonic(),
                     wall=time.time(),
                     stamp=stamp,
+                    clock=self.clock_number,
                 )
+
+
+class Named(Given):
+    """Numbered frames that are files of a folder."""
+
+    kind = "folder"
+
+    def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
+        for arrival in super().arrivals(stopped):
+            assert arrival is not None
+            assert arrival.stamp is not None
+            name = f"{arrival.stamp:g}.png"
+            yield replace(arrival, name=name, taken_up_to=(arrival.stamp, name))
 
 
 class FakeProcess:
@@ -465,6 +483,15 @@ class FakeProcess:
         if frame.index % 3 == 0:
             entropy[8:20, 8:20] = 1
         return {"prediction": np.zeros((height, width), np.uint8), "entropy": entropy}
+
+
+class Always(FakeProcess):
+    """A network that sees the same square in each frame."""
+
+    def __call__(self, frame: Frame) -> Any:
+        maps = super().__call__(frame)
+        maps["entropy"][8:20, 8:20] = 1
+        return maps
 
 
 @pytest.fixture
@@ -559,6 +586,26 @@ def test_a_threshold_of_frames_of_another_size_gets_a_note(given: Any, scene: Sc
     source.size = (64, 64)
     notes = [event["text"] for event in of_kind(list(given(source, flag=flag)), "note")]
     assert any("on frames of 128x64 pixels, and these have 64x64" in text for text in notes)
+
+
+def test_frames_that_come_more_densely_than_those_of_a_promise_get_a_note(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """Of more frames in a block, more have an alarm."""
+    content = json.loads(scene.threshold.read_text())
+    del content["record_sha256"]
+    content |= {"control": "false-alarms", "level": 1.0, "unit": "10s", "units": 1}
+    notes = []
+    for count in (1, 12):  # frames of the calibration in a block
+        frames = {f"{number}": "0" * 64 for number in range(count)}
+        file = tmp_path / f"{count}.json"
+        file.write_text(json.dumps({**content, "frames": frames}))
+        with pytest.warns(NoteWarning, match="hash"):
+            events = scene.watch(flag=[str(file)], no_monitor=True)
+        notes.append([event["text"] for event in of_kind(events, "note")])
+    (note,) = notes[0]
+    assert note.startswith("1.json was calibrated on about 1 frames in 10s, and here 2 and more")
+    assert notes[1] == []
 
 
 def test_a_source_without_times_says_so_once(given: Any, scene: Scene, tmp_path: Path) -> None:
@@ -718,6 +765,101 @@ def test_a_broken_off_loop_ends_the_watch(given: Any, tmp_path: Path) -> None:
     assert result.end["reason"] == "closed"
     assert result.path == tmp_path / "alarms.jsonl"
     assert "processed" in str(result)
+
+
+def events_of(lines: list[Event]) -> list[tuple[int, int, bool]]:
+    """Return frame, number of the event and whether it is new, of each alarm of one region."""
+    found = []
+    for alarm in of_kind(lines, "alarm"):
+        (region,) = alarm["regions"]
+        found.append((alarm["frame"], region["event"], region["new"]))
+    return found
+
+
+def test_an_alarm_after_a_lost_connection_is_a_new_one(
+    given: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody saw what was there meanwhile, however long the stream was away."""
+    monkeypatch.setattr(streams, "FIRST_WAIT", 0.01)
+
+    class Lost(Given):
+        reconnects = True
+        connections = 0
+
+        def arrivals(self, stopped: threading.Event) -> Iterator[Arrival | None]:
+            self.connections += 1
+            if self.connections > 2:
+                raise StreamError("rtsp://camera is away")
+            yield from super().arrivals(stopped)
+
+    events = list(given(Lost(2), Always, queue=20, reconnect=1))
+    assert events_of(events) == [(0, 1, True), (1, 1, False), (2, 2, True), (3, 2, False)]
+
+
+def test_an_alarm_after_frames_of_another_size_is_a_new_one(given: Any) -> None:
+    source = Given(
+        1,
+        lambda: setattr(source, "size", (64, 64)),
+        1,
+        lambda: setattr(source, "size", (64, 128)),
+        1,
+    )
+    events = list(given(source, Always, queue=100, size_change="skip"))
+    assert events_of(events) == [(0, 1, True), (2, 2, True)]
+
+
+def test_a_frame_whose_alarm_is_not_written_yet_is_not_processed(
+    given: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a watch that goes on would pass over its file, and its alarm would be lost."""
+    places = []
+
+    def interrupted(*arguments: Any, **settings: Any) -> Any:
+        places.append(len(places))
+        if len(places) == 4:
+            raise KeyboardInterrupt
+        return strongest_regions(*arguments, **settings)
+
+    monkeypatch.setattr(watch_module, "strongest_regions", interrupted)
+    events = given(Named(8), Always, out=tmp_path / "out", queue=20)
+    with pytest.raises(KeyboardInterrupt):
+        list(events)
+    lines = lines_of(tmp_path / "out")
+    assert [alarm["frame"] for alarm in of_kind(lines, "alarm")] == [0, 1, 2]
+    assert lines[-1]["processed"] == lines[-1]["alarms"] == 3
+    assert lines[-1]["last_file"] == [0.2, "0.2.png"]
+    assert lines[-1]["read"] == lines[-1]["processed"] + sum(lines[-1]["dropped"].values())
+
+
+def test_a_stream_whose_clock_jumps_ahead_says_so_and_time_goes_on(given: Any) -> None:
+    source = Given(
+        3,
+        lambda: setattr(source, "number", 10**6),
+        lambda: setattr(source, "clock_number", 1),
+        2,
+    )
+    events = list(given(source, Always, queue=100))
+    times = [alarm["time"] for alarm in of_kind(events, "alarm")]
+    assert times == sorted(times)
+    assert times[-1] < 10, "seconds, and not those of the clock of the stream"
+    (note,) = of_kind(events, "note")
+    assert note["frame"] == 3
+    assert note["text"].startswith("the times of the stream jump ahead")
+
+
+def test_an_alarm_of_the_monitor_that_a_kill_left_untold_is_told_when_it_goes_on(
+    given: Any, scene: Scene, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    settings: dict[str, Any] = {"flag": [str(scene.threshold)], "apart": 0, "queue": 200}
+    events = list(given(Given(80), Changing, out=out, **settings))
+    (drift,) = of_kind(events, "drift")
+    path = out / "alarms.jsonl"
+    before, _, _ = path.read_bytes().partition(b'{"kind": "drift"')
+    path.write_bytes(before)
+    (told,) = of_kind(list(given(Given(5), Changing, out=out, **settings)), "drift")
+    assert (told["frame"], told["time"]) == (drift["frame"], drift["time"])
+    assert of_kind(list(given(Given(5), Changing, out=out, **settings)), "drift") == []
 
 
 # Bad input, and a watch that is started again.
@@ -988,6 +1130,70 @@ def test_two_watches_do_not_write_into_one_folder(given: Any, tmp_path: Path) ->
     stop.set()
 
 
+def test_a_watch_that_was_prepared_while_another_one_wrote_does_not_go_on(
+    given: Any, tmp_path: Path
+) -> None:
+    """It would repeat numbers of frames and events, and files of a folder."""
+    stop = threading.Event()
+    first = given(Given(1, lambda: stop.wait(20)), out=tmp_path)
+    for event in first:
+        if event["kind"] == "alarm":
+            break
+    second = given(Given(1), out=tmp_path)
+    first.close()
+    stop.set()
+    lines = lines_of(tmp_path)
+    with pytest.raises(InputError, match="another watch wrote into") as refused:
+        next(second)
+    assert "run the same command again" in refused.value.hint
+    assert lines_of(tmp_path) == lines
+    again = list(given(Given(1), out=tmp_path))
+    assert again[0]["kind"] == "restart"
+    assert again[0]["next_frame"] == lines[-1]["next_frame"]
+
+
+def test_a_watch_that_goes_on_says_that_it_does_not_know_a_hidden_part_of_its_address(
+    given: Any, tmp_path: Path
+) -> None:
+    notes = []
+    for address in ("rtsp://camera/live?channel=1", "rtsp://camera/live?channel=2"):
+        events = list(given(Given(1), input=address, out=tmp_path / "query"))
+        notes.append([note["text"] for note in of_kind(events, "note")])
+    assert notes[0] == []
+    (text,) = notes[1]
+    assert "if it names another stream than before, give another --out" in text
+    for _ in range(2):
+        events = list(given(Given(1), input="rtsp://camera/live", out=tmp_path / "plain"))
+    assert of_kind(events, "note") == []
+
+
+def test_files_whose_times_are_in_another_order_than_their_names_are_taken_after_a_restart(
+    scene: Scene, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for name, changed in (("a.png", 1300.0), ("b.png", 1100.0), ("c.png", 1200.0)):
+        cv2.imwrite(str(incoming / name), np.zeros((64, 128, 3), np.uint8))
+        os.utime(incoming / name, (changed, changed))
+    settings: dict[str, Any] = {
+        "input": incoming,
+        "out": tmp_path / "night",
+        "every_frame": True,
+        "frame_lines": True,
+    }
+    for _ in range(2):  # each is ended behind its first file
+        with scene.begin(**settings, duration=10.0) as events:
+            for event in events:
+                if event.get("file"):
+                    break
+    lines = scene.watch(**settings, duration=1.5)
+    files = [line["file"] for line in lines if line["kind"] in ("frame", "alarm")]
+    assert files == ["a.png", "b.png", "c.png"]
+    assert lines[-1]["last_file"] == [1300.0, "a.png"]
+    lines = scene.watch(**settings, duration=0.5)
+    assert not any(line.get("file") for line in lines)
+
+
 def test_lines_are_printed_one_by_one(scene: Scene) -> None:
     done = run(*words_of(scene, scene.clip))
     assert done.code == 0, done.stderr
@@ -1135,6 +1341,39 @@ def test_a_clock_that_stands_still_gives_way_to_the_times_of_arrival() -> None:
     assert clock.time_of(arrival(8.5, 3.1)) == 3.5
 
 
+def test_a_line_that_finds_no_room_is_not_there_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    """A write puts down what fits, and only the next one raises an error."""
+    path = tmp_path / "lines"
+    file = LineFile(path)
+    file.append({"a": "x" * 50})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            file.append({"b": "x" * 50})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    file.append({"c": 1})
+    assert list(read_lines(path)) == [{"a": "x" * 50}, {"c": 1}]
+
+
+def test_a_last_line_without_its_line_break_does_not_count(tmp_path: Path) -> None:
+    """It is cut when the watch goes on, so nothing may rest on it."""
+    path = tmp_path / "lines"
+    path.write_bytes(b'{"a": 1}\n{"b": 2}')
+    assert list(read_lines(path)) == [{"a": 1}]
+
+
+def test_a_clock_that_jumps_ahead_is_set_by_the_clock_of_this_machine() -> None:
+    clock = watch_module._RunningClock(None, None)
+    assert clock.time_of(arrival(0.0, 0.0)) == 0.0
+    assert clock.time_of(replace(arrival(5e4, 1.0), clock=1)) == 1.0
+    assert clock.time_of(replace(arrival(5e4 + 2, 3.5), clock=1)) == 3.0
+    assert clock.has_jumped
+    clock.restart()
+    assert clock.time_of(arrival(0.0, 10.0)) == 10.0
+
+
 def test_time_of_a_watch_that_goes_on_counts_from_the_first_frame_of_all() -> None:
     clock = watch_module._RunningClock(28.0, 1000.0)
     assert clock.time_of(arrival(0.0, 5.0, wall=1060.0)) == 60.0
@@ -1190,6 +1429,15 @@ def test_kept_maps_say_beyond_which_value_they_are_extrapolated(
     (note,) = notes_on_bank(tmp_path / "known")
     assert note.startswith("1 of 1 frame has no pixel of anomaly from 100.0 on, ")
     assert note.endswith("; later ones are not named")
+    # Pixels outside of a mask do not count.
+    values = MapsReader(tmp_path / "out" / "maps").read("000000", "anomaly")
+    median = float(np.median(values))
+    assert values.max() > median + 0.01
+    cv2.imwrite(str(tmp_path / "mask.png"), np.where(values <= median, 255, 0).astype(np.uint8))
+    monkeypatch.setattr("segunc.maps.known_frames.KNOWN_BELOW", median + 0.01)
+    masked: dict[str, Any] = {"mask": tmp_path / "mask.png", "out": tmp_path / "masked"}
+    scene.watch(model=model, flag=["anomaly=0.1"], **masked)
+    assert len(notes_on_bank(tmp_path / "masked")) == 1
 
 
 def notes_on_bank(out: Path) -> list[str]:
