@@ -913,7 +913,7 @@ def test_a_threshold_is_not_that_of_frames_that_the_file_shrinks(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("frame_size", [None, (540, 960)], ids=["float32", "uint8"])
+@pytest.mark.parametrize("frame_size", [None, (1080, 1920)], ids=["float32", "uint8"])
 @pytest.mark.parametrize(
     ("size", "expected"), [((512, 1024), [512, 1024]), ((544, 960), None)], ids=["wide", "same"]
 )
@@ -923,8 +923,8 @@ def test_predict_keeps_the_shape_of_the_frames_of_a_calibration(
     size: tuple[int, int],
     expected: list[int] | None,
 ) -> None:
-    """Frames of 540 x 960 are seen at 544 x 960, and not at the inference size."""
-    threshold = replace(read_threshold(exported / "threshold.json"), sizes=("960x540",))
+    """Frames of 1080 x 1920 are seen at 544 x 960, and not at the inference size."""
+    threshold = replace(read_threshold(exported / "threshold.json"), sizes=("1920x1080",))
     description = NetworkDescription("x", "", tuple("abcd"), inference_size=(512, 1024))
     options = ExportOptions(to="pt2", out="out", size=size)
     placement = Placement(size, frame_size=frame_size)
