@@ -1330,8 +1330,9 @@ class ExportOptions(Options, SourceOptions):
             too (default: --size)
         threshold (JSON): threshold.json of segunc threshold. The file then also gives flagged, the
             mask of the pixels at or above it, and model.json holds its promise
-        check_in: of an ONNX file, a further runtime in which it is compared with the sampler. The
-            file is written only if its maps are right there, too (default: ONNX Runtime alone)
+        check_in: of a float32 ONNX file, a further runtime in which it is compared with the
+            sampler. The file is written only if its maps are right there, too (default: ONNX
+            Runtime alone)
         precision: of the network in the file. What float16 and int8 cost in each score is measured
             and recorded (default float32)
         calibration (FRAMES): with --precision int8, frames on which the range of each layer is

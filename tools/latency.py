@@ -34,6 +34,7 @@ import torch
 
 from segunc import InputError, Sampler, load
 from segunc.core.files import read_json
+from segunc.core.removal import is_listed
 from segunc.decisions.guarantee import model_of
 from segunc.exporting import graph
 from segunc.exporting.check import check_inputs
@@ -41,7 +42,7 @@ from segunc.exporting.lower_precision import ONNX, XML
 from segunc.exporting.placement import Placement
 from segunc.options import image_size
 from segunc.sampling.sampler import network_input
-from segunc.verbs.export import DRAWS, RECORD, is_export_record
+from segunc.verbs.export import DRAWS, RECORD, TRITON, is_export_record
 from tools.measuring import peak_bytes, provenance
 
 SIZE_OF_ANY = (512, 1024)
@@ -122,8 +123,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Return the content of the JSON file.
 
     Raises:
-        InputError: the folder holds no exported file, nothing here runs it, or it is of another
-            model.
+        InputError: the folder holds no exported file, or not that of its record, nothing here runs
+            it, or it is of another model.
     """
     path = options.exported / RECORD
     if not is_export_record(path):
@@ -132,6 +133,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             hint="segunc export --model MODEL --to onnx --out EXPORTED",
         )
     record = read_json(path, "the record of an export")
+    if options.model is None:
+        check_recorded(options.exported, record)
     placement = placement_of(record, options.size)
     inputs = inputs_of(options.exported, placement, record)
 
@@ -161,6 +164,20 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "streams": rows,
         **provenance(),
     }
+
+
+def check_recorded(folder: Path, record: Mapping[str, Any]) -> None:
+    """Raise InputError where a file is not the one of the record, whose model is reported.
+
+    An export writes the record first, so a killed one leaves it beside earlier files. The
+    configuration of a server is for the user to change.
+    """
+    for name, (size, digest) in record["files"].items():
+        if name != TRITON and not is_listed(folder / name, [(size, digest)]):
+            raise InputError(
+                f"{folder / name} is not the file that {folder / RECORD} describes",
+                hint="export again",
+            )
 
 
 def placement_of(record: Mapping[str, Any], size: tuple[int, int] | None) -> Placement:

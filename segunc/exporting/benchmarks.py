@@ -26,6 +26,7 @@ from segunc.core.errors import InputError, PartialFailure, failed_frames, one_li
 from segunc.core.files import is_whole_record, read_record, write_record
 from segunc.core.removal import Ledger, check_result
 from segunc.data.labels import label_map
+from segunc.decisions.guarantee import model_of
 from segunc.maps.encoding import decode_stored, encode_hdf5, encode_npy
 from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.manifest import is_ours
@@ -98,7 +99,9 @@ def write_benchmark(
     stems = _stems(reader, to)
     train_ids = _train_ids(reader) if to == "fishyscapes" else None
     ledger = Ledger(out)
-    _claim(out, {"to": to, "score": chosen, "maps": reader.folder.resolve().as_posix()})
+    run = (reader.manifest or {}).get("run") or {}
+    settings = {"to": to, "score": chosen, "maps": reader.folder.resolve().as_posix()}
+    _claim(out, {**settings, "model": model_of(run)})
     written = BenchmarkFiles(out / subfolder, chosen)
     for done, (frame, stem) in enumerate(stems.items(), start=1):
         try:
@@ -187,6 +190,8 @@ def _claim(out: Path, settings: Mapping[str, Any]) -> None:
     if path.exists():
         before = read_record(path, "the record of an export to a benchmark")
         for key, value in settings.items():
+            if key == "model" and key not in before:
+                continue  # an earlier version wrote the record
             if before.get(key) != value:
                 raise InputError(
                     f"{out} holds an export of another {key}: {before.get(key)}, not {value}",

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from segunc.core.errors import InputError
-from segunc.data.images import Image
+from segunc.data.images import AnyImage
 from segunc.exporting.placement import Placement
 from segunc.frames.source import Frame, FrameSource
 from segunc.frames.sources import open_source
@@ -32,10 +33,11 @@ class FrameSet:
 
     Attributes:
         hashes: SHA-256 of the pixels of each frame, at its own size, by name.
-        pixels: of each frame as the file takes it, uint8 ``[1, 3, H, W]``, or ``[1, H, W, 3]`` for
-            files that take uint8.
+        pixels: of each frame as the file takes it, uint8 ``[1, K, H, W]``, or ``[1, H, W, K]`` for
+            files that take uint8; float32 in 0..1 of frames that are no bytes.
         takes_uint8: whether the file takes uint8 frames; otherwise float32 in 0..1.
-        batch: number of frames in a call. Frames that fill no batch are not used.
+        batch: number of frames in a call. Frames that fill no batch are not used, see
+            :meth:`whole_batches`.
     """
 
     hashes: Mapping[str, str]
@@ -50,8 +52,19 @@ class FrameSet:
     def __iter__(self) -> Iterator[Tensor]:
         """Yield the inputs of the file, one for each batch of frames."""
         for start in range(0, len(self), self.batch):
-            pixels = torch.cat(self.pixels[start : start + self.batch])
-            yield pixels if self.takes_uint8 else pixels.float().div_(255.0)
+            frames = [self._input(pixels) for pixels in self.pixels[start : start + self.batch]]
+            yield torch.cat(frames)
+
+    def _input(self, pixels: Tensor) -> Tensor:
+        """Return a frame as an input of the file."""
+        is_input = self.takes_uint8 or pixels.dtype != torch.uint8
+        return pixels if is_input else pixels.float().div_(255.0)
+
+    def whole_batches(self) -> FrameSet:
+        """Return the frames that are used, so that no record names a frame that no file met."""
+        names = list(self.hashes)[: len(self)]
+        hashes = {name: self.hashes[name] for name in names}
+        return replace(self, hashes=hashes, pixels=self.pixels[: len(self)])
 
 
 @dataclass(frozen=True)
@@ -78,15 +91,15 @@ class InputForm:
         """Number of frames in a call."""
         return self.placement.batch
 
-    def pixels(self, image: Image, name: str) -> Tensor:
-        """Return a frame as the file takes it, uint8 ``[1, 3, H, W]`` or ``[1, H, W, 3]``.
+    def pixels(self, image: AnyImage, name: str) -> Tensor:
+        """Return a frame as the file takes it, ``[1, K, H, W]``, or uint8 ``[1, H, W, K]``.
 
         Args:
-            image: RGB uint8 ``[H, W, 3]``.
+            image: ``[H, W, K]``, uint8 or float32 in 0..1.
             name: of the frame, for messages.
 
         Raises:
-            InputError: the file takes uint8 frames of another size.
+            InputError: the file takes uint8 frames, and the frame has another size or type.
         """
         size = (image.shape[0], image.shape[1])
         wanted = self.placement.frame_size
@@ -97,11 +110,17 @@ class InputForm:
                     f"and the file takes {wanted[0]}x{wanted[1]}"
                 )
                 raise InputError(message, hint=f"--frame-size {size[0]}x{size[1]}")
+            if image.dtype != np.uint8:
+                message = f"frame {name} holds more than bytes, and the file takes uint8 frames"
+                raise InputError(message, hint="leave out --input, or give frames of 8 bits")
             return torch.from_numpy(image)[None]
         seen = self.placement.network_size
         if self.any_size:
             seen = inference_size(self.description, size)
-        return network_input([image], seen).mul(255.0).round().to(torch.uint8)
+        planes = network_input([image], seen)
+        if image.dtype != np.uint8:
+            return planes
+        return planes.mul(255.0).round().to(torch.uint8)
 
 
 def read_frames(
@@ -121,10 +140,10 @@ def read_frames(
         halves: 2 where the frames are split, so that each half has enough.
 
     Raises:
-        InputError: there are fewer frames than :data:`MIN_FRAMES` in each half, or one cannot be
-            read.
+        InputError: there are fewer different frames than :data:`MIN_FRAMES` in each half, or one
+            cannot be read.
     """
-    source = open_source(place, all_images=False)
+    source = open_source(place, all_images=False, channels=form.placement.channels)
     chosen = _spread(_length(source), count)
     hashes: dict[str, str] = {}
     pixels: list[Tensor] = []
@@ -134,8 +153,11 @@ def read_frames(
             hashes[frame.name] = hashlib.sha256(image.tobytes()).hexdigest()
             pixels.append(form.pixels(image, frame.name))
     fewest = halves * MIN_FRAMES
-    if len(pixels) < fewest:
+    different = len(set(hashes.values()))
+    if different < fewest:
         frames = f"{len(pixels)} frame{'s'[: len(pixels) != 1]}"
+        if different < len(pixels):
+            frames += f", {different} without copies"
         reason = "what few frames do not show has no range and no price"
         if halves == 2:
             reason = f"{MIN_FRAMES} for the ranges, and {MIN_FRAMES} others for the price"
@@ -162,12 +184,12 @@ def _spread(length: int, count: int) -> frozenset[int]:
     return frozenset(index * length // taken for index in range(taken))
 
 
-def _image_of(frame: Frame, place: Path | str) -> Image:
+def _image_of(frame: Frame, place: Path | str) -> AnyImage:
     """Return the image of a frame; InputError where it cannot be read."""
     if frame.image is None:
         message = f"frame {frame.name} of {place} cannot be read: {frame.error}"
         raise InputError(message, hint="repair or remove the file")
-    return np.ascontiguousarray(frame.image)
+    return cast(AnyImage, np.ascontiguousarray(frame.image))
 
 
 def split_in_two(frames: FrameSet) -> tuple[FrameSet, FrameSet]:
@@ -180,13 +202,48 @@ def split_in_two(frames: FrameSet) -> tuple[FrameSet, FrameSet]:
     return halves[0], halves[1]
 
 
-def check_apart(calibration: FrameSet, held_out: FrameSet) -> None:
-    """Raise InputError where a frame is in both sets, by its pixels."""
+def check_apart(calibration: FrameSet, held_out: FrameSet, *, are_halves: bool = False) -> None:
+    """Raise InputError where a frame is in both sets, by its pixels.
+
+    Args:
+        calibration: gives the ranges.
+        held_out: gives the price.
+        are_halves: whether both are halves of --calibration.
+    """
     names = {digest: name for name, digest in calibration.hashes.items()}
     for name, digest in held_out.hashes.items():
-        if digest in names:
+        if digest not in names:
+            continue
+        if are_halves:
+            message = (
+                f"frames {names[digest]} and {name} of --calibration have the same pixels, and one "
+                "is for the ranges, the other for the price: it would hide what INT8 costs on "
+                "other frames"
+            )
+            hint = "leave out copies, or give other frames for the price by --check-frames"
+        else:
             message = (
                 f"frame {name} of --check-frames is frame {names[digest]} of --calibration, "
                 "so it would hide what INT8 costs on other frames"
             )
-            raise InputError(message, hint="give --check-frames other frames, or leave it out")
+            hint = "give --check-frames other frames, or leave it out"
+        raise InputError(message, hint=hint)
+
+
+def check_enough(frames: FrameSet, count: int, purpose: str) -> None:
+    """Raise InputError where whole batches hold fewer than :data:`MIN_FRAMES` frames.
+
+    Args:
+        frames: in whole batches.
+        count: how many there were before.
+        purpose: what they are for, in words.
+    """
+    if len(frames) >= MIN_FRAMES:
+        return
+    fewest = -(-MIN_FRAMES // frames.batch) * frames.batch
+    message = (
+        f"of {count} frames for {purpose}, {len(frames)} fill a --batch of {frames.batch}, and "
+        f"{MIN_FRAMES} are the fewest"
+    )
+    hint = f"--calibration-frames {fewest} or more and as many frames, or a smaller --batch"
+    raise InputError(message, hint=hint)

@@ -99,6 +99,8 @@ def lower_onnx(
                 about = _write_float16(source, target)
             else:
                 about = _write_int8(source, target, frames)
+        except InputError:
+            raise
         except Exception as error:  # those of onnx and of ONNX Runtime have no other common type
             message = f"{precision} cannot be made by ONNX Runtime's tool ({one_line(error)})"
             raise InputError(message, hint="--precision float32, or --to openvino") from error
@@ -235,6 +237,9 @@ def _write_int8(source: Path, target: Path, frames: Iterable[Tensor]) -> dict[st
         weight_type=quantization.QuantType.QInt8,
         calibrate_method=quantization.CalibrationMethod.MinMax,
     )
+    convolutions, quantised = _quantised_convolutions(onnx.load(target))
+    if not quantised:
+        raise _nothing_in_int8("ONNX Runtime")
     return {
         "tool": "onnxruntime.quantization.quantize_static",
         "version": version("onnxruntime"),
@@ -247,7 +252,29 @@ def _write_int8(source: Path, target: Path, frames: Iterable[Tensor]) -> dict[st
             "weights": "int8",
             "ranges": "MinMax",
         },
+        "quantised": quantised,
+        "convolutions": convolutions,
     }
+
+
+def _quantised_convolutions(model: Any) -> tuple[int, int]:
+    """Return how many convolutions an ``onnx.ModelProto`` has, and how many of them are INT8."""
+    dequantised: set[str] = set()
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear":
+            dequantised.update(node.output)
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
+    quantised = [node for node in convolutions if dequantised.issuperset(node.input[:2])]
+    return len(convolutions), len(quantised)
+
+
+def _nothing_in_int8(tool: str) -> InputError:
+    """Return the error of a file of INT8 in which nothing would be INT8."""
+    return InputError(
+        f"{tool} found no convolution that it makes INT8 in this network, so the file would be "
+        "float32",
+        hint="--precision float16, or leave out --precision",
+    )
 
 
 def depthwise_nodes(model: Any) -> list[str]:
@@ -320,6 +347,9 @@ def _quantised_by_nncf(model: Any, frames: Iterable[Tensor]) -> tuple[Any, dict[
         subset_size=len(arrays),
         ignored_scope=nncf.IgnoredScope(types=sorted(kinds - CONVOLUTIONS), validate=False),
     )
+    quantised_inputs = sum(op.get_type_name() == "FakeQuantize" for op in quantised.get_ops())
+    if not quantised_inputs:
+        raise _nothing_in_int8("NNCF")
     about = {
         "tool": "nncf.quantize",
         "version": version("nncf"),

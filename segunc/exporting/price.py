@@ -39,7 +39,9 @@ class ScorePrice:
         mean_difference: mean absolute difference, in the unit of the score.
         over_next_code: share of the pixels that differ by more than one 16-bit code.
         over_many_codes: share of the pixels that differ by more than 65 codes.
-        rank_correlation: Spearman's, over pixels of all frames; None where a map is constant.
+        rank_correlation: Spearman's, over pixels of all frames; 0 where only the maps of the
+            lower precision are constant, so that no order is left, and None where those of the
+            float32 file are.
     """
 
     mean: float
@@ -172,10 +174,13 @@ class _ScoreSums:
         """Return the price of the score."""
         lower = np.concatenate([pair[0] for pair in self.ranked])
         parent = np.concatenate([pair[1] for pair in self.ranked])
+        correlation = rank_correlation(lower, parent)
+        if correlation is None and np.ptp(parent) > 0:
+            correlation = 0.0
         return ScorePrice(
             mean=self.values / self.pixels,
             mean_difference=self.differences / self.pixels,
             over_next_code=self.over_next_code / self.pixels,
             over_many_codes=self.over_many_codes / self.pixels,
-            rank_correlation=rank_correlation(lower, parent),
+            rank_correlation=correlation,
         )

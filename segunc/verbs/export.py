@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -59,10 +59,10 @@ from segunc.exporting.check import (
 from segunc.exporting.graph import SizeGuard
 from segunc.exporting.lower_precision import BIN, ONNX, XML
 from segunc.exporting.operators import tensorrt_check
-from segunc.exporting.placement import Flag, Placement
+from segunc.exporting.placement import FLAGGED, Flag, Placement
 from segunc.exporting.price import Price
 from segunc.maps.encoding import encode_npy
-from segunc.networks.description import COLOUR
+from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.network import gives_logarithms, inference_size
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
 from segunc.posteriors.model import Model, default_scores, load_model
@@ -171,10 +171,10 @@ def _check_model_options(options: ExportOptions) -> None:
             "--check-in openvino checks ONNX files, and --to pt2 writes a program of torch",
             hint="--to onnx",
         )
-    if options.check_in == "openvino":
-        graph.require_openvino()
     _check_unused(options, OF_BENCHMARKS)
     check_lower_options(options)
+    if options.check_in == "openvino":
+        graph.require_openvino()
     if options.size != "dynamic":
         check_value("--size", options.size, Size | None, "see --help")
     _check_input(options)
@@ -207,18 +207,21 @@ def _export_model(options: ExportOptions) -> ExportResult:
             "type": "float32",
             "shape": list(traced.draws.shape),
             "file": DRAWS,
+            "sha256": hashlib.sha256(encode_npy(traced.draws.numpy())).hexdigest(),
         }
     files.check()
     check, made = _write(options, traced, about, files, plan)
     lacks = check.get("tensorrt", {}).get("lacks", ())
+    price_notes = () if made is None else made.notes
     return ExportResult(
         path=inside(files.out, files.model),
         record=files.out / RECORD,
         codes={name: difference["codes"] for name, difference in check["scores"].items()},
         line=_check_lines(check) if made is None else made.line,
         notes=(
-            *_notes(options, sampler, placement, threshold),
-            *(lacks if made is None else made.price.lines()),
+            *_notes(options, sampler, placement, threshold, model.network.description),
+            *price_notes,
+            *lacks,
         ),
         condition=_condition_line(sampler),
         price=None if made is None else made.price,
@@ -431,12 +434,30 @@ def _write(
             file.flush()
             beside |= made.beside
             about = {**about, **made.record}
+            check = _check_of_lower(check, Path(file.name), options)
         written = Path(file.name)
         if options.to == "triton":
             beside[TRITON] = graph.triton_config(written, options.batch).encode()
         files.record({**about, "check": check}, file_content(written), beside)
     files.finish(beside)
     return check, made
+
+
+def _check_of_lower(
+    check: Mapping[str, Any], written: Path, options: ExportOptions
+) -> dict[str, Any]:
+    """Return what the record of a file of a lower precision says under ``check``.
+
+    Args:
+        check: of the float32 file.
+        written: the file of the lower precision, whose operators are others.
+        options: of the export.
+    """
+    of_lower = {"precision": "float32", **check}
+    del of_lower["tensorrt"]
+    if options.to != "openvino":
+        of_lower["tensorrt"] = tensorrt_check(graph.read_onnx(written))
+    return of_lower
 
 
 def _write_checked(
@@ -465,7 +486,7 @@ def _write_checked(
         graph.write_onnx(traced.program, file, metadata)
     file.flush()
     written = Path(file.name)
-    frames = counted(len(traced.frames), "frame")
+    frames = counted(sum(len(batch) for batch in traced.frames), "frame")
     say_step(f"comparing {name} with the sampler on {frames}")
     run = graph.open_pt2(written) if options.to == "pt2" else graph.open_onnx(written)
     check = _compare_file(run, traced, name)
@@ -515,6 +536,7 @@ def _notes(
     sampler: Sampler,
     placement: Placement,
     threshold: GuaranteedThreshold | None,
+    description: NetworkDescription,
 ) -> tuple[str, ...]:
     """Return what a user should know of an exported file."""
     notes: list[str] = []
@@ -522,8 +544,29 @@ def _notes(
         if options.size != "dynamic":
             height, width = placement.frame_size or placement.network_size
             notes.append(threshold.size_note([f"{width}x{height}"], str(options.threshold)))
+        else:
+            notes.append(_note_on_any_size(_sizes_seen(threshold, description)))
         notes.append(threshold.note_on_silence)
+        if "false-alarms" in threshold.levels and threshold.smallest > 1:
+            notes.append(
+                f"{FLAGGED} holds smaller regions, too: a false alarm of the promise has at least "
+                f"{threshold.smallest} pixels, which also touch at corners"
+            )
+        if options.draws_as_input:
+            notes.append(f"the promise holds for the draws of {DRAWS} alone, not for other draws")
     return (*filter(None, notes), *sampler.report.messages)
+
+
+def _note_on_any_size(sizes: Collection[tuple[int, int]]) -> str:
+    """Return for which images (height, width) the promise of a file of any size holds; empty where
+    that is not known.
+    """
+    words = [f"{height}x{width}" for height, width in sorted(sizes)]
+    if not words:
+        return ""
+    return (
+        f"the promise holds for images of {' and '.join(words)} alone, and the file takes any size"
+    )
 
 
 def _condition_line(sampler: Sampler) -> str:
@@ -553,8 +596,8 @@ class _Files:
         """Read what an earlier export lists.
 
         Raises:
-            InputError: somebody's file has a name that is to be written, or a link leads out of
-                the folder.
+            InputError: somebody's file has a name that is to be written, an earlier export left a
+                file of another format, or a link leads out of the folder.
         """
         for name in self.names:
             inside(self.out, name)
@@ -570,8 +613,16 @@ class _Files:
         check_files(self.out, in_the_way, listed)
         self.before = {}
         for file, contents in listed.items():
-            if is_listed(self.out / file, contents):
-                self.before[file] = file_content(self.out / file)
+            if not is_listed(self.out / file, contents):
+                continue
+            if file not in self.names and file != DRAWS:
+                # The new record would be beside a file of which it says nothing true.
+                raise InputError(
+                    f"{self.out} holds {file} of an earlier export, and its {RECORD} would be that "
+                    f"of {self.model}",
+                    hint=f"give another --out, or remove {file} first",
+                )
+            self.before[file] = file_content(self.out / file)
 
     @contextmanager
     def folders(self) -> Iterator[None]:
@@ -599,19 +650,12 @@ class _Files:
         listed = {self.model: model}
         for name, data in beside.items():
             listed[name] = len(data), hashlib.sha256(data).hexdigest()
-        kept: dict[str, FileSum] = {}
-        replaced: dict[str, FileSum] = {}
-        for file, content in self.before.items():
-            if file in listed or file == DRAWS:
-                replaced[file] = content
-            else:
-                kept[file] = content
         record = {
             **about,
             "file": self.model,
             "sha256": model[1],
-            "files": {**kept, **listed},
-            "replaced": replaced,
+            "files": listed,
+            "replaced": self.before,
         }
         plain = json.loads(json.dumps(record))
         write_json(self.out / RECORD, {**plain, SEAL: json_sha256(plain)})
@@ -694,12 +738,13 @@ def _about(
     }
     if threshold is not None:
         path = Path(str(options.threshold))
-        recorded_size = threshold.settings.get("size")
-        run_size = _run_size(options, model, placement, recorded_size)
+        run_size = _run_size(options, description, placement, threshold)
         threshold.check_run({**run, "size": run_size}, str(path), HINT_CALIBRATE)
-        holds_for = recorded_size or description.inference_size
+        sizes = _sizes_seen(threshold, description)
+        if options.size != "dynamic" and placement.network_size in sizes:
+            sizes = {placement.network_size}
         about["threshold"] = {
-            **_threshold_record(threshold, holds_for),
+            **_threshold_record(threshold, min(sizes) if len(sizes) == 1 else None),
             "file_sha256": hashlib.sha256(read_bytes(path)).hexdigest(),
         }
     return about
@@ -727,22 +772,45 @@ def _input_record(options: ExportOptions, placement: Placement) -> dict[str, Any
 
 
 def _run_size(
-    options: ExportOptions, model: Model, placement: Placement, recorded_size: Any
+    options: ExportOptions,
+    description: NetworkDescription,
+    placement: Placement,
+    threshold: GuaranteedThreshold,
 ) -> Any:
-    """Return the size that a run of ``predict`` would record for the maps of a file.
-
-    Args:
-        recorded_size: (height, width) of the run of a threshold; None where it had no --size: its
-            maps are of the inference size, or of the frame's own.
+    """Return the size that a run of ``predict`` would record for the maps of a file: that of the
+    run of a threshold where both show the network frames at the same size.
     """
+    recorded_size = threshold.settings.get("size")
+    size = placement.network_size
     if options.size == "dynamic":
         return recorded_size
-    if options.frame_size is not None and options.size is None:
-        return None  # the network's size follows from the frame's, as in predict
-    # The graph is for frames of its own size, so that a run without --size is the same run.
-    holds_for = recorded_size or model.network.description.inference_size
-    size = placement.network_size
-    return recorded_size if tuple(holds_for or size) == size else list(size)
+    if recorded_size is not None:
+        is_same = tuple(recorded_size) == size
+    else:
+        # Where nothing names a size, float32 frames of another size are noted.
+        is_same = description.inference_size is None or size in _sizes_seen(threshold, description)
+        if placement.frame_size is not None:
+            # The network's size follows from the frame's, as in predict without --size.
+            is_same = is_same and inference_size(description, placement.frame_size) == size
+    return recorded_size if is_same else list(size)
+
+
+def _sizes_seen(
+    threshold: GuaranteedThreshold, description: NetworkDescription
+) -> set[tuple[int, int]]:
+    """Return the (height, width) at which the network saw the frames of a calibration; empty where
+    nothing tells.
+    """
+    recorded_size = threshold.settings.get("size")
+    if recorded_size is not None:
+        return {(recorded_size[0], recorded_size[1])}
+    seen: set[tuple[int, int]] = set()
+    for words in threshold.sizes:
+        width, height = words.split("x")
+        seen.add(inference_size(description, (int(height), int(width))))
+    if not seen and description.inference_size is not None:
+        seen.add(description.inference_size)
+    return seen
 
 
 def _run_record(model: Model, sampler: Sampler) -> dict[str, Any]:
@@ -812,7 +880,8 @@ def _threshold_record(threshold: GuaranteedThreshold, size: Sequence[int] | None
 
     Args:
         threshold: as it was read.
-        size: (height, width) of the frames that it holds for; None for frames at their own size.
+        size: (height, width) at which the network saw the frames of the calibration; None where
+            these are several or not known.
     """
     record = asdict(threshold)
     del record["frames"]

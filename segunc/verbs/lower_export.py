@@ -18,6 +18,7 @@ from segunc.exporting.calibration import (
     FrameSet,
     InputForm,
     check_apart,
+    check_enough,
     read_frames,
     split_in_two,
 )
@@ -45,6 +46,26 @@ CALIBRATION_FRAMES = 32
 """Frames for the ranges of INT8, and as many for the price, unless the user says another number."""
 OF_LOWER = ("calibration", "calibration_frames", "check_frames", "max_changed")
 _FORMATS = ("onnx", "triton", "openvino")
+_MEASURED: dict[tuple[Runtime, Precision], str] = {
+    ("onnxruntime", "float16"): (
+        "the price is that of ONNX Runtime on this CPU, where it computes float16 in float32; a "
+        "device that computes in float16 has another price"
+    ),
+    ("onnxruntime", "int8"): (
+        "the price is that of ONNX Runtime on this CPU; x86 processors without VNNI add INT8 "
+        "products in 16 bits, and may have a higher price"
+    ),
+    ("openvino", "float16"): (
+        "the price is that of OpenVINO with INFERENCE_PRECISION_HINT f32; its default on "
+        "processors with bfloat16 and on GPUs computes in fewer bits, and has another price"
+    ),
+    ("openvino", "int8"): (
+        "the price is that of OpenVINO with INFERENCE_PRECISION_HINT f32; its default on "
+        "processors with bfloat16 and on GPUs computes what is not INT8 in fewer bits, and has "
+        "another price"
+    ),
+}
+"""By runtime and precision, on what the price was measured and where it does not hold."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +108,12 @@ class LowerExport:
         """Say what the file costs, in one line."""
         return self.price.sentence(self.record["precision"])
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the price: that of each score, and where it was measured."""
+        measured: str = self.record["lower_precision"]["measured"]
+        return (*self.price.lines(), measured)
+
 
 def check_lower_options(options: ExportOptions) -> None:
     """Check the options of a lower precision, before a model is loaded.
@@ -109,16 +136,7 @@ def check_lower_options(options: ExportOptions) -> None:
     if options.to not in _FORMATS:
         message = f"--precision {options.precision} is of ONNX and OpenVINO files"
         raise InputError(message, hint="--to onnx or --to openvino")
-    if options.threshold is not None:
-        message = (
-            f"{options.threshold} was calibrated on maps of float32, and its promise does not hold "
-            f"for maps of a file of {options.precision}"
-        )
-        hint = "leave out --threshold, and calibrate one on maps that the new file gave"
-        raise InputError(message, hint=hint)
-    if options.draws_as_input:
-        message = "the ranges of a lower precision are those of the draws of the file"
-        raise InputError(message, hint="leave out --draws-as-input")
+    _check_float32_options(options)
     if options.precision == "int8" and options.calibration is None:
         message = "INT8 needs frames on which the range of each layer is measured"
         raise InputError(message, hint="--calibration FRAMES, frames as the camera sees them")
@@ -130,6 +148,27 @@ def check_lower_options(options: ExportOptions) -> None:
             message = "float16 has no ranges, so it takes no --calibration"
             raise InputError(message, hint="--check-frames FRAMES alone")
     require_tools(_runtime_of(options), options.precision)
+
+
+def _check_float32_options(options: ExportOptions) -> None:
+    """Raise InputError for an option that only a float32 file takes."""
+    if options.threshold is not None:
+        message = (
+            f"{options.threshold} was calibrated on maps of float32, and its promise does not hold "
+            f"for maps of a file of {options.precision}"
+        )
+        hint = "leave out --threshold, and calibrate one on maps that the new file gave"
+        raise InputError(message, hint=hint)
+    if options.check_in is not None:
+        message = (
+            f"--check-in {options.check_in} compares a float32 file with the sampler, and the file "
+            f"is {options.precision}"
+        )
+        hint = "leave it out; --to openvino makes a file that is measured in OpenVINO"
+        raise InputError(message, hint=hint)
+    if options.draws_as_input:
+        message = "the ranges of a lower precision are those of the draws of the file"
+        raise InputError(message, hint="leave out --draws-as-input")
 
 
 def _runtime_of(options: ExportOptions) -> Runtime:
@@ -157,17 +196,21 @@ def plan_lower(options: ExportOptions, form: InputForm) -> LowerPlan | None:
         assert options.calibration is not None
         frames = read_frames(options.calibration, 2 * count, form, "--calibration", halves=2)
         calibration, held_out = split_in_two(frames)
-        check_apart(calibration, held_out)
-    if not len(held_out):
-        message = f"--batch {form.batch} needs as many frames to measure the price"
-        raise InputError(message, hint=f"--calibration-frames {form.batch}, or a smaller --batch")
+        check_apart(calibration, held_out, are_halves=True)
     return LowerPlan(
         precision=options.precision,
         runtime=_runtime_of(options),
-        calibration=calibration,
-        held_out=held_out,
+        calibration=None if calibration is None else _used(calibration, "the ranges"),
+        held_out=_used(held_out, "the price"),
         max_changed=MAX_CHANGED if options.max_changed is None else options.max_changed,
     )
+
+
+def _used(frames: FrameSet, purpose: str) -> FrameSet:
+    """Return the frames that fill whole batches; InputError where these are too few."""
+    used = frames.whole_batches()
+    check_enough(used, len(frames.pixels), purpose)
+    return used
 
 
 def _followed(frames: FrameSet) -> Iterator[Tensor]:
@@ -211,7 +254,9 @@ def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerEx
             f"{price.sentence(plan.precision)}, and --max-changed allows "
             f"{100 * plan.max_changed:.2g} %"
         )
-        hint = "--precision float16, other --calibration frames, or a larger --max-changed"
+        hint = "a larger --max-changed, or --precision float32"
+        if plan.precision == "int8":
+            hint = "--precision float16, other --calibration frames, or a larger --max-changed"
         raise InputError(message, hint=hint)
     beside = dict(made.contents)
     model = beside.pop(XML if plan.runtime == "openvino" else ONNX)
@@ -223,6 +268,7 @@ def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerEx
             "calibration_frames": {} if plan.calibration is None else plan.calibration.hashes,
             "check_frames": held_out.hashes,
             "max_changed": plan.max_changed,
+            "measured": _MEASURED[plan.runtime, plan.precision],
             "price": price.record(),
         },
     }

@@ -7,8 +7,10 @@ the folder that SEGUNC_BENCHMARKS names, and the packages that these import.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from segunc.maps.encoding import decode_unit
 from segunc.maps.manifest import build_manifest
 from segunc.maps.reader import MapsReader
 from segunc.maps.store import MapsWriter
+from tests.conftest import change_record
 from tests.evaluation.runs import Run, make_frame
 from tests.maps.foreign import write_map
 from tests.verbs.processes import refuse, succeed
@@ -32,12 +35,18 @@ from tests.verbs.processes import refuse, succeed
 # Train ids 0, 13, 10 and 8 of Cityscapes.
 CLASSES = ("road", "car", "sky", "vegetation")
 SCORES = ("entropy", "deterministic-energy")
+RUN = {"draws": 5}
 NAMES = ("0000_abc", "0001_def", "0002_ghi")
 
 
-def write_maps(folder: Path, frames: dict[str, Run], classes: tuple[str, ...] = CLASSES) -> Path:
+def write_maps(
+    folder: Path,
+    frames: dict[str, Run],
+    classes: tuple[str, ...] = CLASSES,
+    run: Mapping[str, Any] = RUN,
+) -> Path:
     palette = tuple((40 * number, 20, 90) for number in range(len(classes)))
-    manifest = build_manifest({"draws": 5}, SCORES, device="cpu", classes=classes, palette=palette)
+    manifest = build_manifest(run, SCORES, device="cpu", classes=classes, palette=palette)
     with MapsWriter(folder, manifest) as writer:
         for name, frame in frames.items():
             maps = {score: frame.stored[score] for score in SCORES}
@@ -166,6 +175,25 @@ def test_a_folder_with_another_score_is_refused(maps, tmp_path):
     with pytest.raises(InputError, match="another score: entropy, not deterministic-energy"):
         write_benchmark(maps, tmp_path, "smiyc", score="deterministic-energy")
     assert json.loads((tmp_path / RECORD).read_text())["score"] == "entropy"
+
+
+def test_a_folder_with_the_maps_of_another_model_is_refused(frames, tmp_path):
+    """Maps were made anew in the same place, and a file of the first model could stay."""
+    maps = tmp_path / "maps"
+    out = tmp_path / "out"
+    write_maps(maps, frames, run={"draws": 5, "base_sha256": "first"})
+    write_benchmark(maps, out, "smiyc")
+    shutil.rmtree(maps)
+    write_maps(maps, frames, run={"draws": 5, "base_sha256": "second"})
+    with pytest.raises(InputError, match="holds an export of another model"):
+        write_benchmark(maps, out, "smiyc")
+
+
+def test_a_record_without_a_model_is_that_of_an_earlier_version(maps, tmp_path):
+    write_benchmark(maps, tmp_path, "smiyc")
+    change_record(tmp_path / RECORD, without=["model"])
+    written = write_benchmark(maps, tmp_path, "smiyc")
+    assert len(written.frames) == len(NAMES)
 
 
 def test_a_file_of_somebody_is_not_replaced(maps, tmp_path):

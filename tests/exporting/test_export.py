@@ -36,6 +36,7 @@ from segunc.baselines.mixtures import EnsemblePosterior, TestTimeAugmentation
 from segunc.cli.run import SHOWN
 from segunc.core.errors import InputError
 from segunc.core.files import without_seal, write_result
+from segunc.decisions.guarantee import read_threshold
 from segunc.exporting import check, graph
 from segunc.exporting.check import check_frames, check_inputs, compare
 from segunc.exporting.operators import operators_of, tensorrt_check
@@ -47,9 +48,10 @@ from segunc.options import ExportOptions
 from segunc.posteriors.abnn import ABNNPosterior
 from segunc.sampling import Sampler
 from segunc.sampling.branches import AnyPosterior, Branch
-from segunc.sampling.sampler import Fitted
+from segunc.sampling.sampler import Fitted, Prediction
 from segunc.scores import DEFAULT_SCORES, SCORES
 from segunc.uncertainty import Calibrator
+from segunc.verbs.export import _notes, _run_size, _sizes_seen
 from tests.affine.networks import randomise
 from tests.conftest import Job
 from tests.exporting.test_operators import model_of
@@ -873,3 +875,110 @@ def test_a_network_of_one_output_is_exported(form: str, any_size: bool, tmp_path
     entropy = -(torch.special.xlogy(p, p) + torch.special.xlogy(1 - p, 1 - p)) / np.log(2)
     np.testing.assert_allclose(maps["deterministic-entropy"], entropy[:, 0], rtol=0, atol=1e-5)
     assert float(maps["epistemic"].max()) > 1e-4
+
+
+def test_a_third_class_is_no_tie() -> None:
+    probabilities = torch.tensor([0.45, 0.45, 0.1]).reshape(1, 3, 1, 1)
+    expected = Prediction(
+        prediction=torch.zeros(1, 1, 1, dtype=torch.uint8), scores={}, probabilities=probabilities
+    )
+
+    def differing(written: int) -> int:
+        return check._differing_predictions(np.full((1, 1, 1), written, np.uint8), expected, "m")
+
+    assert differing(0) == 0
+    assert differing(1) == 1, "two classes are equally probable"
+    for class_id in (2, 200):
+        with pytest.raises(InputError, match="prediction of m differs from the sampler by a class"):
+            differing(class_id)
+
+
+def test_a_threshold_is_not_that_of_frames_that_the_file_shrinks(
+    exported: Path, predicted: Job, tmp_path: Path
+) -> None:
+    """The network saw the frames of the calibration at their own size."""
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match=r"of the model, and these have \[32, 64\]"):
+        segunc.export(
+            model=predicted.abnn,
+            out=out,
+            to="pt2",
+            draws=4,
+            scores=["entropy"],
+            threshold=exported / "threshold.json",
+            input="uint8",
+            frame_size=(64, 128),
+            size=(32, 64),
+        )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("frame_size", [None, (1080, 1920)], ids=["float32", "uint8"])
+@pytest.mark.parametrize(
+    ("size", "expected"), [((512, 1024), [512, 1024]), ((544, 960), None)], ids=["wide", "same"]
+)
+def test_predict_keeps_the_shape_of_the_frames_of_a_calibration(
+    exported: Path,
+    frame_size: tuple[int, int] | None,
+    size: tuple[int, int],
+    expected: list[int] | None,
+) -> None:
+    """Frames of 1080 x 1920 are seen at 544 x 960, and not at the inference size."""
+    threshold = replace(read_threshold(exported / "threshold.json"), sizes=("1920x1080",))
+    description = NetworkDescription("x", "", tuple("abcd"), inference_size=(512, 1024))
+    options = ExportOptions(to="pt2", out="out", size=size)
+    placement = Placement(size, frame_size=frame_size)
+    assert _run_size(options, description, placement, threshold) == expected
+    assert _sizes_seen(threshold, description) == {(544, 960)}
+
+
+def test_a_mask_says_what_its_promise_does_not_hold_for(
+    exported: Path, predicted: Job, tmp_path: Path
+) -> None:
+    same = exported / "threshold.json"
+    content = without_seal(json.loads(same.read_text()), same)
+    path = tmp_path / "alarms.json"
+    write_result(path, content | {"control": "false-alarms", "smallest": 20})
+    how: dict[str, Any] = {"to": "pt2", "draws": 4, "scores": ["entropy"], "size": (64, 128)}
+    model = predicted.abnn
+    made = segunc.export(
+        model=model, out=tmp_path / "draws", threshold=path, draws_as_input=True, **how
+    )
+    regions, draws = made.notes[-2:]
+    assert regions.startswith("flagged holds smaller regions, too: a false alarm of the promise")
+    assert "at least 20 pixels" in regions
+    assert draws == "the promise holds for the draws of draws.npy alone, not for other draws"
+    record = json.loads(made.record.read_text())
+    digest = hashlib.sha256((tmp_path / "draws" / "draws.npy").read_bytes()).hexdigest()
+    assert record["draws_input"]["sha256"] == digest
+    made = segunc.export(model=model, out=tmp_path / "same", threshold=same, **how)
+    assert not any("smaller regions" in note or "draws.npy" in note for note in made.notes)
+
+
+def test_a_file_of_another_format_does_not_stay_beside_a_new_record(
+    small: Path, tmp_path: Path
+) -> None:
+    segunc.export(model=small, to="pt2", out=tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"holds model\.pt2 of an earlier export"):
+        segunc.export(model=small, to="onnx", out=tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_frames_of_a_batch_are_counted(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segunc.export(model=small, to="pt2", out=tmp_path, batch=3, scores=["entropy"])
+    assert "comparing model.pt2 with the sampler on 3 frames" in capsys.readouterr().err
+
+
+def test_a_file_of_any_size_says_for_which_size_its_promise_holds(
+    exported: Path, predicted: Job
+) -> None:
+    threshold = read_threshold(exported / "threshold.json")
+    model = segunc.load(predicted.abnn)
+    sampler = Sampler(model.network, scores=["entropy"])
+    options = ExportOptions(to="pt2", out="out", size="dynamic")
+    notes = _notes(options, sampler, Placement(SIZE), threshold, model.network.description)
+    note = "the promise holds for images of 64x128 alone, and the file takes any size"
+    assert note in notes

@@ -4,6 +4,7 @@ A server is measured in :mod:`tests.exporting.test_server`.
 """
 
 import json
+import shutil
 import threading
 import time
 from itertools import pairwise
@@ -196,3 +197,24 @@ def test_the_numbers_of_calls_by_hand() -> None:
     assert times.p99 == 2.0
     assert times.frames_per_second == 3 * 4 / 4
     assert np.percentile([1, 2, 1, 2], 95) == times.p95
+
+
+def test_a_file_of_another_export_is_not_measured(
+    exported: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a killed export leaves it, or a copy: the record is that of another model."""
+    folder = tmp_path / "folder"
+    shutil.copytree(exported, folder)
+    other = export(model, tmp_path / "other", draws=2)
+    shutil.copy(other / "model.onnx", folder / "model.onnx")
+    assert "model.onnx is not the file that" in refused(capsys, folder)
+    assert measured(capsys, folder, "--model", model)["what"] == "sampler"
+
+
+def test_the_configuration_of_a_server_may_be_changed(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = export(model, tmp_path / "out", to="triton")
+    with (out / "config.pbtxt").open("a") as file:
+        file.write("instance_group { count: 2 kind: KIND_CPU }\n")
+    assert_complete(measured(capsys, out), model)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import segunc
 from segunc.core.errors import InputError
 from segunc.exporting import calibration, graph, lower_precision
+from segunc.exporting.operators import tensorrt_check
 from segunc.exporting.placement import Placement
 from segunc.exporting.price import measure_price
 from segunc.frames.sources import open_source
@@ -221,6 +222,7 @@ def test_a_graph_of_openvino(model: Path, frames: Path, tmp_path: Path, precisio
         pytest.importorskip("nncf")
         options = {"calibration": frames}
     record = exported(model, tmp_path, to="openvino", precision=precision, **options)
+    assert "INFERENCE_PRECISION_HINT f32" in record["lower_precision"]["measured"]
     assert record["files"].keys() == {"model.xml", "model.bin"}
     graph_of_file = openvino.Core().read_model(tmp_path / "model.xml")
     assert graph_of_file.get_rt_info(["segunc", "base_sha256"]).value == record["base_sha256"]
@@ -308,6 +310,14 @@ def few_frames(frames: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             "gives 1 frame, and 8 are the fewest",
         ),
         (
+            {"precision": "int8", "calibration": "F", "check_in": "openvino"},
+            "`check_in` openvino compares a float32 file with the sampler, and the file is int8",
+        ),
+        (
+            {"precision": "int8", "calibration": "F", "batch": 5},
+            "of 9 frames for the ranges, 5 fill a `batch` of 5, and 8 are the fewest",
+        ),
+        (
             {"precision": "int8", "calibration": "F", "calibration_frames": 4},
             "gives 8 frames, and 16 are the fewest",
         ),
@@ -374,3 +384,118 @@ def test_uint8_frames_of_another_size_are_refused(frames: Path) -> None:
     form = input_form(frame_size=(50, 100))
     with pytest.raises(InputError, match="has 64x128 pixels, and the file takes 50x100"):
         calibration.read_frames(frames, 9, form, "--calibration")
+
+
+def test_a_score_that_becomes_constant_keeps_no_order() -> None:
+    parent = maps_of([0.1, 0.2, 0.3, 0.4], [0] * 4)
+    lower = maps_of([0.25] * 4, [0] * 4)
+    price = measure_price(lambda _: lower, lambda _: parent, [torch.zeros(1)], 1)
+    assert price.scores["entropy"].rank_correlation == 0.0
+    assert price.sentence("int8").endswith("is entropy, rank correlation 0.000")
+
+
+def test_the_record_names_the_frames_that_were_used(
+    model: Path, frames: Path, tmp_path: Path
+) -> None:
+    record = exported(model, tmp_path, precision="int8", calibration=frames, batch=2)
+    lower = record["lower_precision"]
+    assert lower["price"]["frames"] == 8
+    assert len(lower["check_frames"]) == len(lower["calibration_frames"]) == 8
+
+
+def test_the_check_of_a_lower_precision_says_of_which_file_it_is(int8: Path) -> None:
+    check = json.loads((int8 / "model.json").read_text())["check"]
+    assert check["precision"] == "float32"
+    lacks = tensorrt_check(onnx.load(int8 / "model.onnx"))["lacks"]
+    assert check["tensorrt"]["lacks"] == lacks
+    assert "TensorRT 10.1 has no DequantizeLinear of UINT8" in lacks
+
+
+def test_what_tensorrt_lacks_is_said_of_the_written_file(
+    model: Path, frames: Path, tmp_path: Path
+) -> None:
+    made = segunc.export(
+        model=model,
+        out=tmp_path,
+        to="onnx",
+        draws=3,
+        scores=["entropy"],
+        precision="int8",
+        calibration=frames,
+        max_changed=1.0,
+    )
+    assert "TensorRT 10.1 has no DequantizeLinear of UINT8" in made.notes
+    assert any(note.startswith("the price is that of ONNX Runtime on this") for note in made.notes)
+
+
+def test_the_record_says_how_many_convolutions_are_int8(int8: Path) -> None:
+    lower = json.loads((int8 / "model.json").read_text())["lower_precision"]
+    assert lower["convolutions"] == 3
+    assert lower["quantised"] == 2, "not the depthwise one"
+
+
+class Pointwise(nn.Module):
+    """A network without convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 4))
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layers(x.permute(0, 2, 3, 1))
+        return logits.permute(0, 3, 1, 2)
+
+
+def test_a_file_of_int8_in_which_nothing_is_int8_is_refused(frames: Path, tmp_path: Path) -> None:
+    factory = f"{__name__}:Pointwise"
+    base = segunc.wrap(Pointwise(), "abcd", inference_size=SIZE, factory=factory)
+    base.save(tmp_path / "model")
+    with pytest.raises(InputError, match="found no convolution that it makes INT8"):
+        segunc.export(
+            model=tmp_path / "model",
+            out=tmp_path / "out",
+            to="onnx",
+            scores=["entropy"],
+            precision="int8",
+            calibration=frames,
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_copies_in_both_halves_are_called_so(model: Path, frames: Path, tmp_path: Path) -> None:
+    paths = sorted(frames.rglob("*.png"))
+    paths[3] = paths[2]
+    for number, path in enumerate(paths):
+        shutil.copy(path, tmp_path / f"{number:02}.png")
+    message = "frames 02 and 03 of `calibration` have the same pixels"
+    with pytest.raises(InputError, match=message):
+        exported(model, tmp_path / "out", precision="int8", calibration=tmp_path)
+
+
+def test_frames_of_four_channels_keep_their_floats(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((8, *SIZE, 4), np.float32)
+    for number, frame in enumerate(values):
+        np.save(tmp_path / f"{number}.npy", frame)
+    description = NetworkDescription("x", "", tuple("abcd"), mean=(0.0,) * 4, std=(1.0,) * 4)
+    form = calibration.InputForm(description, Placement(SIZE, 1, channels=4))
+    chosen = calibration.read_frames(tmp_path, 8, form, "--check-frames")
+    assert np.array_equal(next(iter(chosen))[0].numpy(), values[0].transpose(2, 0, 1))
+    of_bytes = calibration.InputForm(description, Placement(SIZE, 1, SIZE, channels=4))
+    with pytest.raises(InputError, match="frame 0 holds more than bytes"):
+        calibration.read_frames(tmp_path, 8, of_bytes, "--check-frames")
+
+
+def test_the_hint_for_float16_names_no_float16(model: Path, frames: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="float16 changes") as error:
+        exported(model, out, precision="float16", check_frames=frames, max_changed=0.0)
+    assert "precision` float16" not in str(error.value)
+
+
+def test_copies_of_one_frame_are_one_frame(frames: Path, tmp_path: Path) -> None:
+    for number in range(8):
+        shutil.copy(min(frames.rglob("*.png")), tmp_path / f"{number}.png")
+    with pytest.raises(InputError, match="gives 8 frames, 1 without copies, and 8 are the fewest"):
+        calibration.read_frames(tmp_path, 8, input_form(), "--check-frames")

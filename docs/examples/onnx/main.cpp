@@ -79,6 +79,7 @@ int run(const std::string& model, const std::string& source, const std::string& 
     const float* entropy = maps[0].GetTensorData<float>();
     std::vector<uint16_t> codes(pixels);
     for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+        if (!std::isfinite(entropy[pixel])) throw std::runtime_error(model + " gives NaN or infinite values for " + source);
         const float value = std::min(1.0f, std::max(0.0f, entropy[pixel]));
         codes[pixel] = static_cast<uint16_t>(std::nearbyint(std::sqrt(value) * 65535.0f));
     }
