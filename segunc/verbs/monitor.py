@@ -50,6 +50,11 @@ MIN_FRAMES = 20  # without a reference; the first of fewer frames have no past t
 MIN_REFERENCE = 2
 """Calibration frames of a reference: one value has no spread."""
 
+EACH_FRAME = (
+    "--apart 0 compares each frame; frames that follow one another are alike, and false alarms come "
+    "more often than --level says"
+)
+
 
 @dataclass(frozen=True, repr=False)
 class MonitorResult(VerbResult):
@@ -595,10 +600,7 @@ def _notes_on_succession(apart: float, *, has_times: bool) -> Iterator[str]:
             "then"
         )
     elif not apart:
-        yield (
-            "--apart 0 compares each frame; frames that follow one another are alike, and false "
-            "alarms come more often than --level says"
-        )
+        yield EACH_FRAME
 
 
 def _nothing_to_watch(

@@ -590,6 +590,8 @@ class _Watch:
             yield "the video is read again from its first frame; numbers of frames go on"
         if self._earlier is not None and has_hidden_query(self.options.input):
             yield HIDDEN_QUERY
+        notes_on_monitors = {monitor.note for monitor in self._monitors}
+        yield from sorted(filter(None, notes_on_monitors))
         awaited = self._source.awaited()
         if awaited:
             yield awaited

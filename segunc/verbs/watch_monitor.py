@@ -18,7 +18,7 @@ from segunc.maps.encoding import Array
 from segunc.maps.regions import Mask, map_statistics
 from segunc.options import MonitorOptions, WatchOptions
 from segunc.scores import SCORES
-from segunc.verbs.monitor import read_reference
+from segunc.verbs.monitor import EACH_FRAME, read_reference
 
 MAX_UNITS = 100_000
 """Frames after which the test begins again: 11 days at one frame in 10 seconds. It keeps the
@@ -104,6 +104,11 @@ class WatchMonitor:
             "frames": self._test.frames,
             "fired": self.fired,
         }
+
+    @property
+    def note(self) -> str:
+        """What a user should know of the test; empty for nothing."""
+        return "" if self._seconds else EACH_FRAME
 
     def replay(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Take up the frames that earlier runs tested, from their lines."""

@@ -39,6 +39,7 @@ from segunc.maps.regions import strongest_regions
 from segunc.maps.shards import Shard, write_state
 from segunc.options import SamplingOptions, WatchOptions
 from segunc.verbs import watch as watch_module
+from segunc.verbs.monitor import EACH_FRAME
 from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
 from tests.support.scenes import table
@@ -421,6 +422,9 @@ def test_the_monitor_gives_the_numbers_of_segunc_monitor(scene: Scene, tmp_path:
     drifts = of_kind(events, "drift")
     fired = [f"{event['frame']:06d}" for event in drifts]
     assert fired == ([state["fired"]] if state["fired"] else [])
+    assert EACH_FRAME in [event["text"] for event in of_kind(events, "note")]
+    thinned = scene.watch(flag=[str(scene.threshold)])
+    assert EACH_FRAME not in [event["text"] for event in of_kind(thinned, "note")]
 
 
 # With sources and models that are not there.
