@@ -51,8 +51,8 @@ MIN_REFERENCE = 2
 """Calibration frames of a reference: one value has no spread."""
 
 EACH_FRAME = (
-    "--apart 0 compares each frame; frames that follow one another are alike, and false alarms come "
-    "more often than --level says"
+    "--apart 0 compares each frame; frames that follow one another are alike, and false alarms "
+    "come more often than --level says"
 )
 
 
