@@ -80,6 +80,7 @@ LATER_KEYS = {
     "smallest_object",
     "preparation",
     "sizes",
+    "all_units",
     "chosen",
     "flagged",
     "right_flagged",
@@ -132,6 +133,8 @@ class GuaranteedThreshold(Settings):
     preparation: Preparation = AS_IT_IS
     # Width x height of the calibration frames, each size once; nothing in earlier versions.
     sizes: tuple[str, ...] = ()
+    # Units of the calibration, also those that say nothing of the control; 0 in earlier versions.
+    all_units: int = 0
     chosen: str = ""  # one sentence on what else was chosen on these frames; empty if unknown
     # Shares of all labelled pixels of the calibration frames in the promised place that are
     # flagged; None in earlier versions.
@@ -170,7 +173,7 @@ class GuaranteedThreshold(Settings):
         counts = "false-alarms" in self.levels or self.method == "clopper-pearson"
         if not counts or not block_seconds(self.unit):
             return None
-        return len(self.frames) / self.units
+        return len(self.frames) / (self.all_units or self.units)
 
     def density_note(self, frames: int, source: str) -> str:
         """Return what a user should know of so many frames in one block; empty for nothing.
@@ -182,12 +185,33 @@ class GuaranteedThreshold(Settings):
         calibrated = self.frames_per_block
         if calibrated is None or frames <= DENSER * calibrated:
             return ""
-        risk = RISKS["false-alarms" if "false-alarms" in self.levels else self.control]
         return (
-            f"{source} was calibrated on about {calibrated:.3g} frames in {self.unit}, and here "
-            f"{frames} and more come: more frames have more {risk} in a block, so its promise does "
-            "not hold here; calibrate on maps of frames that come as densely"
+            f"{source} was calibrated on about {frame_words(calibrated)} in {self.unit}, and here "
+            f"{frames} and more come: more frames have more {self.counted_risk} in a block, so its "
+            "promise does not hold here; calibrate on maps of frames that come as densely"
         )
+
+    def sparsity_note(self, frames: float, source: str) -> str:
+        """Return why frames that come so sparsely cannot test the promise; empty if they can.
+
+        Args:
+            frames: their mean number in a block of seconds.
+            source: what the note calls the threshold.
+        """
+        calibrated = self.frames_per_block
+        if calibrated is None or calibrated <= DENSER * frames:
+            return ""
+        return (
+            f"{source} was calibrated on about {frame_words(calibrated)} in {self.unit}, and here "
+            f"about {frames:.3g} come: fewer frames have fewer {self.counted_risk} in a block, so "
+            "what is achieved here is too low to test its promise; evaluate frames that come as "
+            "densely"
+        )
+
+    @property
+    def counted_risk(self) -> str:
+        """What a block has more of if more frames come in it, in words."""
+        return RISKS["false-alarms" if "false-alarms" in self.levels else self.control]
 
     def check_run(self, run: Mapping[str, Any], source: str, hint: str = "") -> None:
         """Check that the threshold belongs to the maps of a run.
@@ -441,6 +465,16 @@ def _share_of_blocks(level: float, unit: str) -> str:
 def _alarm_period(unit: str) -> str:
     """Return what false alarms are counted in."""
     return "minute" if block_seconds(unit) else "frame"
+
+
+def frame_words(frames: float) -> str:
+    """Return a mean number of frames in words.
+
+    >>> frame_words(1.0), frame_words(2.5)
+    ('1 frame', '2.5 frames')
+    """
+    number = f"{frames:.3g}"
+    return f"{number} frame" if number == "1" else f"{number} frames"
 
 
 def unit_words(unit: str) -> str:

@@ -6,21 +6,28 @@ Components need a second pass over the frames, at the thresholds that the first 
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from segunc.core.errors import InputError, PartialFailure, one_line
+from segunc.core.errors import InputError, NoteWarning, PartialFailure, one_line
 from segunc.core.progress import ConsoleProgress
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.decisions.flags import Threshold
 from segunc.evaluation import parts
-from segunc.evaluation.flagged import Achieved, flag_parts
+from segunc.evaluation.flagged import (
+    Achieved,
+    flag_parts,
+    notes_on_units,
+    units_of_calibration,
+)
 from segunc.evaluation.over_time import object_parts
 from segunc.evaluation.parts import (
     CONFIDENCE,
@@ -397,6 +404,7 @@ class Evaluator(Gatherer):
         self.score_names = tuple(scores)
         self.unit_codes = unit_codes
         self.stamp_of = stamp_of
+        self.time_of = time_of
         self.bins: dict[str, ScoreBins] = {}
         self.classes = tuple(classes.classes if isinstance(classes, LabelMap) else classes or ())
         self.protocols = () if anomalies is None else measures.all_protocols()
@@ -598,6 +606,35 @@ class Evaluator(Gatherer):
             else:
                 others.append(frame)
         return others
+
+    def leave_out_units(
+        self,
+        tested: Sequence[str],
+        frames: Sequence[str],
+        identity_of: Callable[..., str],
+    ) -> None:
+        """Leave units with frames of a calibration out of the achieved risk of its threshold, and
+        warn of them, and of frames that come more or less densely than those of the calibration.
+
+        Args:
+            tested: names of the frames that test the promises.
+            frames: names of all frames, also of those of the calibration.
+            identity_of: gives the hash of a frame by its name and a ``score``.
+        """
+        for score, threshold in self.flag.items():
+            guarantee = threshold.guarantee
+            if guarantee is None or guarantee.unit == "frame":
+                continue
+            calibrated = units_of_calibration(
+                guarantee, frames, partial(identity_of, score=score), self.time_of
+            )
+            for tally in self.tallies:
+                if isinstance(tally.part, Achieved) and tally.part.score == score:
+                    tally.part.calibrated_units = calibrated
+            for note in notes_on_units(
+                guarantee, threshold.source, tested, calibrated, self.time_of
+            ):
+                warnings.warn(note, NoteWarning, stacklevel=2)
 
     def numbers(self, read: Read | None = None) -> Result:
         """Return the numbers of all frames so far, in the form of ``metrics.json``.

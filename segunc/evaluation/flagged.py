@@ -6,15 +6,17 @@ give precision, misses and shares, often where there is no label at all.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from segunc.core.errors import InputError
+from segunc.core.terminal import agreeing, counted
 from segunc.data.labels import IGNORE
 from segunc.decisions.flags import Threshold
-from segunc.decisions.guarantee import MethodName
+from segunc.decisions.guarantee import GuaranteedThreshold, MethodName
 from segunc.decisions.risks import (
     OF_ANOMALIES,
     OF_CLASSES,
@@ -252,9 +254,8 @@ class Achieved(Flagged):
         self.point = frozenset(self.names)
         if control != self.guarantee.control:
             self.section = (*self.section, control)
-        self.unit = resampled_units(
-            self.guarantee.unit, time_of, "the unit of the threshold", of_file=True
-        )
+        self.unit = unit_of_threshold(threshold.guarantee, time_of)
+        self.calibrated_units: frozenset[str] = frozenset()  # they test nothing
 
     def count(self, frame: LabelledFrame) -> dict[str, Counts] | None:
         if self.score not in frame.stored:
@@ -281,8 +282,12 @@ class Achieved(Flagged):
 
     def numbers(self, counts: dict[str, Counts], forms: Forms) -> Numbers:
         pools: dict[str, Pool] = {}
+        tested = []
         for name, counts_of_frame in counts.items():
             unit = self.unit(name)
+            if unit in self.calibrated_units:
+                continue
+            tested.append(counts_of_frame)
             if unit not in pools:
                 pools[unit] = Pool(self.control, self.guarantee.unit)
             pools[unit].add(counts_of_frame)
@@ -303,7 +308,7 @@ class Achieved(Flagged):
             ("upper",): method.upper_bound(sums, 0),
         }
         if self.control in OF_CLASSES:
-            right, wrong = flagged_shares(np.sum([*counts.values()], axis=0))
+            right, wrong = flagged_shares(np.sum(tested, axis=0))
             numbers["right_flagged",] = right
             numbers["wrong_flagged",] = wrong
         return numbers
@@ -313,7 +318,75 @@ class Achieved(Flagged):
             return "no pixel is rightly predicted"
         if counts and name == ("wrong_flagged",):
             return "no pixel is wrongly predicted"
+        if counts and self.calibrated_units.issuperset(self.unit(frame) for frame in counts):
+            return "each of these units holds frames of the calibration"
         return self.undefined
+
+
+def unit_of_threshold(guarantee: GuaranteedThreshold, time_of: TimeOf) -> Callable[[str], str]:
+    """Return the function from a frame's name to its unit of a promise."""
+    return resampled_units(guarantee.unit, time_of, "the unit of the threshold", of_file=True)
+
+
+def units_of_calibration(
+    guarantee: GuaranteedThreshold,
+    frames: Iterable[str],
+    identity_of: Callable[[str], str],
+    time_of: TimeOf,
+) -> frozenset[str]:
+    """Return the units that hold frames of a calibration, known by name and bytes.
+
+    The other frames of such a unit resemble these, so they cannot test the promise, either.
+
+    Args:
+        guarantee: of the calibration.
+        frames: names of all frames, also of those that are not evaluated.
+        identity_of: gives the hash of a frame.
+        time_of: gives the seconds of a frame in its video.
+    """
+    unit_of = unit_of_threshold(guarantee, time_of)
+    units = set()
+    for name in frames:
+        if name in guarantee.frames and guarantee.frames[name] == identity_of(name):
+            units.add(unit_of(name))
+    return frozenset(units)
+
+
+def notes_on_units(
+    guarantee: GuaranteedThreshold,
+    source: str,
+    frames: Iterable[str],
+    calibrated: Collection[str],
+    time_of: TimeOf,
+) -> Iterator[str]:
+    """Yield what a user should know of the units that test a promise.
+
+    Args:
+        guarantee: the threshold and its promise.
+        source: what a note calls the threshold.
+        frames: names of the frames that test it.
+        calibrated: units that hold frames of the calibration.
+        time_of: gives the seconds of a frame in its video.
+    """
+    unit_of = unit_of_threshold(guarantee, time_of)
+    frames_of = Counter(unit_of(name) for name in frames)
+    shared = frames_of.keys() & {*calibrated}
+    if shared:
+        yield (
+            f"{len(shared)} of these {counted(len(frames_of), 'unit')} "
+            f"{agreeing('holds', len(shared))} frames of the calibration of {source}, "
+            "too. Such units cannot test its promise, and the achieved risk leaves them out; "
+            "evaluate other drives"
+        )
+    others = [number for unit, number in frames_of.items() if unit not in shared]
+    if others:
+        mean = sum(others) / len(others)
+        for note in (
+            guarantee.density_note(int(mean), source),
+            guarantee.sparsity_note(mean, source),
+        ):
+            if note:
+                yield note
 
 
 FLAGGED_METRICS = (

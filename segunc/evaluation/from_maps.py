@@ -98,7 +98,10 @@ def _leave_out_calibrated(
     def identities(score: str) -> list[tuple[str, str]]:
         return [(name, reader.identity(name, score)) for name in labelled]
 
-    return evaluator.leave_out_all(names, calibrated_frames(evaluator.flag, identities))
+    reasons = calibrated_frames(evaluator.flag, identities)
+    tested = [name for name in labelled if name not in reasons]
+    evaluator.leave_out_units(tested, reader.frames, reader.identity)
+    return evaluator.leave_out_all(names, reasons)
 
 
 def _count(

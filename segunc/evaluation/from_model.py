@@ -131,6 +131,9 @@ def evaluate_model(
         return [(sample.name, stamp_of(sample.image)) for sample in samples]
 
     tested = evaluator.leave_out_all(names, calibrated_frames(evaluator.flag, identities))
+    evaluator.leave_out_units(
+        tested, names, lambda name, score: stamp_of(frames.samples[name].image)
+    )
     evaluator.count(tested, frames.read)
     check_promises(evaluator.flag, source.run, evaluator.sizes)
     frames.depth.warn(f"data set {entry.name}")

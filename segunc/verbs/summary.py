@@ -23,6 +23,7 @@ from segunc.decisions.events import (
     write_events,
 )
 from segunc.decisions.flags import Threshold, check_promises, ranking_score, read_thresholds
+from segunc.evaluation.resampling import resampled_units
 from segunc.gallery.pictures import write_crops
 from segunc.maps.encoding import threshold_text
 from segunc.maps.folder import PREDICTION
@@ -234,6 +235,7 @@ class FlaggedRegions:
     # statistic -> folder of the maps -> frame -> value, of frames with a region
     values: dict[str, dict[Path, dict[str, float]]] = field(default_factory=dict)
     crowded: int = 0  # frames with more regions than are followed
+    density: str = ""  # a note on frames that come too densely for the promise; empty for none
 
 
 def _flagged_values(
@@ -273,6 +275,8 @@ def _follow(
         notes.append(f"{regions.flagged} of {frames} {have} a region of {flagged}")
         if threshold.promise:
             notes.append(f"{threshold.source}: {threshold.statement}")
+        if regions.density:
+            notes.append(regions.density)
         if regions.crowded:
             notes.append(
                 f"{counted(regions.crowded, 'frame', 'has')} more than {MAX_FOLLOWED_REGIONS}; the "
@@ -336,6 +340,23 @@ def _check_events(options: SummaryOptions, folders: Sequence[Path]) -> None:
         )
 
 
+def _density_note(reader: MapsReader, threshold: Threshold, times: Sequence[float | None]) -> str:
+    """Return a note on frames that come more densely than those of a promise; empty for none.
+
+    Args:
+        reader: of the maps.
+        threshold: of a score.
+        times: seconds of each frame in its video.
+    """
+    guarantee = threshold.guarantee
+    if guarantee is None or guarantee.frames_per_block is None or None in times:
+        return ""
+    time_of = dict(zip(reader.frames, times, strict=True)).get
+    unit_of = resampled_units(guarantee.unit, time_of, "the unit of the threshold", of_file=True)
+    blocks = {unit_of(name) for name in reader.frames}
+    return guarantee.density_note(len(reader.frames) // len(blocks), threshold.source)
+
+
 def _follow_score(
     options: SummaryOptions,
     folders: Sequence[Path],
@@ -358,6 +379,7 @@ def _follow_score(
                 "so events have no order",
                 hint="--fps 25 for images that are a video in the order of their names",
             )
+        regions.density = regions.density or _density_note(reader, threshold, times)
         events, crowded = find_events(
             reader,
             score,

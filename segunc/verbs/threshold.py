@@ -19,12 +19,14 @@ from segunc.core.version import full_version, now
 from segunc.data.labels import IGNORE
 from segunc.data.masks import WHITE_ANOMALIES
 from segunc.decisions.guarantee import (
+    DENSER,
     FALLING,
     MAX_ALARMS,
     RISKS,
     GuaranteedThreshold,
     MethodName,
     block_seconds,
+    frame_words,
     model_of,
     promise_of,
     read_threshold,
@@ -281,6 +283,24 @@ class _Calibration:
             units.setdefault(unit_of(name), []).append(name)
         return list(units.values())
 
+    def note_on_density(self, made: GuaranteedThreshold) -> str:
+        """Return a note if the blocks of a promise hold more frames than those that are labelled;
+        empty for nothing.
+        """
+        unit_of = resampled_units(self.unit, self.times.get, "--unit")
+        units = {unit_of(name) for name in self.names}
+        frames = 0
+        for name, time in self.times.items():
+            frames += time is not None and unit_of(name) in units
+        if frames <= DENSER * len(self.names):
+            return ""
+        return (
+            f"only {len(self.names)} of the {frames} frames of these {unit_words(self.unit)}s are "
+            f"counted: all of them would have more {made.counted_risk}, so nothing is promised of "
+            f"frames that come as densely as these maps; label them, or predict maps of every N-th "
+            "frame and use the threshold on such maps"
+        )
+
     def identities(self) -> dict[str, str]:
         """Return the hash of each frame by its name."""
         return {name: self.reader.identity(name, self.score) for name in self.names}
@@ -462,6 +482,7 @@ class _UnitLosses:
         low: the smallest key of a labelled pixel.
         high: the largest key of a labelled pixel.
         silent_units: number of units that say nothing of the first control.
+        all_units: number of units, with these.
         pixels: labelled pixels by key, in the place that is promised, ``[K]``.
         frame_pixels: all pixels of the calibration frames, with those that are ignored.
         class_counts: sums over all frames of the counts of errors-kept; None without class labels.
@@ -484,6 +505,7 @@ class _UnitLosses:
         self.low = KEYS - 1
         self.high = -1
         self.silent_units = 0
+        self.all_units = 0
         self.pixels: Counts = np.zeros(0, np.int64)
         self.frame_pixels = 0  # with those that are ignored
         self.class_counts: Counts | None = None
@@ -584,6 +606,8 @@ class _UnitLosses:
             )
         if self.calibration.reader.unfinished:
             notes.append(self.calibration.reader.unfinished)
+        if made.frames_per_block is not None:
+            notes.append(self.calibration.note_on_density(made))
         notes.append(self._note_on_flagged(made, key))
         return notes
 
@@ -644,6 +668,7 @@ class _UnitLosses:
                 sums.add(losses[name])
             if group is not None:
                 self.group_sums[group].add(losses[control])
+        self.all_units = len(units)
         self.silent_units = len(units) - self.sums[control].units
         if self.low == self.high:
             raise InputError(
@@ -935,7 +960,7 @@ def _record(
     number_of_units = units.sums[options.control].units
     numbers = choice.numbers(options.control, key)
     right_flagged, wrong_flagged = units.flagged_by_class(key)
-    return GuaranteedThreshold(
+    made = GuaranteedThreshold(
         level=numbers["level"],
         risk=numbers["risk"],
         bound=numbers["bound"],
@@ -950,7 +975,7 @@ def _record(
         units=number_of_units,
         minimum_units=choice.minimum_units,
         promise=" ".join(promises),
-        condition=_condition(number_of_units, calibration.unit, calibration.preparation),
+        condition="",
         model=model_of(calibration.run),
         settings=settings_of(calibration.run, calibration.score),
         frames=identities,
@@ -964,22 +989,32 @@ def _record(
         groups=groups,
         source=source_of(calibration.run),
         sizes=calibration.reader.sizes(calibration.names),
+        all_units=units.all_units,
         chosen=calibration.chosen,
         flagged=units.flagged(key),
         right_flagged=right_flagged,
         wrong_flagged=wrong_flagged,
     )
+    return replace(made, condition=_condition(made))
 
 
-def _condition(units: int, unit: str, preparation: Preparation) -> str:
-    """Return what a promise needs and what voids it; of prepared maps also how."""
-    one = unit_words(unit)
+def _condition(made: GuaranteedThreshold) -> str:
+    """Return what a promise needs and what voids it; of blocks whose frames count also how many
+    they hold, and of prepared maps also how.
+    """
+    one = unit_words(made.unit)
     condition = (
-        f"It holds where frames come as the {units} units of the calibration did, from the same "
-        "roads, camera, weather, labels, model and settings; another domain or corrupted images "
-        f"void it. Each {one} counts as independent of every other {one}."
+        f"It holds where frames come as the {made.units} units of the calibration did, from the "
+        "same roads, camera, weather, labels, model and settings; another domain or corrupted "
+        f"images void it. Each {one} counts as independent of every other {one}."
     )
-    if not preparation:
+    frames = made.frames_per_block
+    if frames is not None:
+        condition += (
+            f" A {one} had about {frame_words(frames)}: where more come, there are more "
+            f"{made.counted_risk}."
+        )
+    if not made.preparation:
         return condition
-    words = preparation.words
+    words = made.preparation.words
     return f"{condition} {words[0].upper()}{words[1:]}."

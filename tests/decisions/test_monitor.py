@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from segunc import monitor
+from segunc import monitor, summary
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import write_json
 from segunc.decisions.guarantee import (
@@ -286,6 +286,18 @@ def test_neighbours_of_a_video_are_thinned(calibrated: Calibrated) -> None:
     blocks = monitor(**calibrated(0.0, apart=2.5, unit="10s"))
     assert (blocks.state["frames"], blocks.state["reference"]["frames"]) == (20, 60)
     assert "20 of 80 frames" in blocks.line
+
+
+def test_a_summary_says_that_frames_come_more_densely_than_those_of_a_promise(
+    calibrated: Calibrated,
+) -> None:
+    """The calibration has a frame in each block, and the maps have one or ten."""
+    changes = {"control": "false-alarms", "unit": "10s"}
+    for apart, words in ((10.0, ""), (1.0, "here 10 and more come: more frames have more false")):
+        options = calibrated(0.0, apart=apart, **changes)
+        notes = summary(maps=options["maps"], flag=[str(options["threshold"])]).notes
+        told = [note for note in notes if "was calibrated on about 1 frame in 10s" in note]
+        assert [words in note for note in told] == ([True] if words else [])
 
 
 def test_frames_that_lie_just_as_far_apart_as_asked_are_kept(calibrated: Calibrated) -> None:

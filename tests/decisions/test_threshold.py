@@ -595,6 +595,106 @@ def test_frames_with_times_are_blocks_of_seconds(drive: tuple[Path, Path], tmp_p
     assert "of a 10s block are missed" in threshold.promise
 
 
+def told(**options: Any) -> tuple[Any, list[str]]:
+    """Return the result of an evaluation of maps of another tool, and the warnings on it."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = segunc.evaluate(replicates=0, fps=1, **options)
+    return result, [str(warning.message) for warning in caught]
+
+
+def test_units_that_hold_frames_of_the_calibration_do_not_test_its_promise(tmp_path: Path) -> None:
+    """The calibration has all frames of four blocks and half of those of a fifth, of eight."""
+    maps, masks = write_set(tmp_path, [f"drive/f{i:02d}" for i in range(80)])
+    out = tmp_path / "t.json"
+    made = calibrate({"calibration": (maps, masks)}, out, fps=1, frames="f([0-3]|4[02468])")
+    assert made.threshold.units == 5
+    result, notes = told(maps=maps, anomaly_labels=masks, flag=[str(out)])
+    losses = missed_objects((maps, masks), made.threshold.value)
+    missed = np.array(losses) * [1 + place % 2 for place in range(80)]
+    numbers = result.numbers["flagged"]["other"]
+    assert numbers["units"] == 3
+    assert numbers["risk"] == pytest.approx((missed[50:].reshape(3, 10).sum(1) / 15).mean())
+    (note,) = notes
+    assert note.startswith("1 of these 4 units holds frames of the calibration of t.json, too. ")
+
+
+def test_a_promise_is_not_tested_where_each_unit_holds_frames_of_the_calibration(
+    drive: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "t.json"
+    calibrate({"calibration": drive}, out, fps=1, frames="[02468]$")
+    maps, masks = drive
+    for frames in (None, "[13579]$"):  # the calibration is among the frames, or beside them
+        result, notes = told(maps=maps, anomaly_labels=masks, flag=[str(out)], frames=frames)
+        assert result.numbers["flagged"]["other"]["risk"] is None
+        reason = result.numbers["reasons"]["flagged.other.risk"]
+        assert reason == "each of these units holds frames of the calibration"
+        assert notes[0].startswith("4 of these 4 units hold frames of the calibration of t.json")
+
+
+ALARMS_IN_BLOCKS: dict[str, Any] = {
+    "control": "false-alarms",
+    "level": 3,
+    "smallest": 1,
+    "unit": "10s",
+    "fps": 1,
+}
+
+
+def test_a_threshold_says_that_its_blocks_hold_more_frames_than_it_counts(
+    drive: tuple[Path, Path], tmp_path: Path
+) -> None:
+    every = calibrate({"calibration": drive}, tmp_path / "t.json", **ALARMS_IN_BLOCKS)
+    few = calibrate({"calibration": drive}, tmp_path / "u.json", frames="[05]$", **ALARMS_IN_BLOCKS)
+    words = "of the 40 frames of these 10s blocks are counted"
+    assert not any(words in note for note in every.notes)
+    assert any(f"only 8 {words}" in note for note in few.notes)
+    assert "A 10s block had about 10 frames: where more" in every.threshold.condition
+    assert "A 10s block had about 2 frames: where more" in few.threshold.condition
+
+
+def test_a_promise_that_no_number_of_frames_changes_names_none(
+    drive: tuple[Path, Path], tmp_path: Path
+) -> None:
+    few = calibrate({"calibration": drive}, tmp_path / "t.json", fps=1, frames="[05]$")
+    assert "block had about" not in few.threshold.condition
+    assert not any("are counted" in note for note in few.notes)
+
+
+def test_blocks_without_an_anomaly_are_blocks_of_a_second_promise(tmp_path: Path) -> None:
+    """Six of the twelve blocks show no anomaly, so they say nothing of misses, but of alarms."""
+    maps, masks = write_set(tmp_path, [f"drive/f{i:02d}" for i in range(60)])
+    for place in range(0, 60, 10):
+        for frame in range(place, place + 5):
+            path = str(masks / "drive" / f"f{frame:02d}.png")
+            cv2.imwrite(path, np.zeros((24, 32), np.uint8))
+    asked: dict[str, Any] = {"level": 0.9, "also": {"false-alarms": 4.9}, "fps": 1, "unit": "5s"}
+    made = calibrate({"calibration": (maps, masks)}, tmp_path / "t.json", **asked).threshold
+    assert (made.units, made.all_units) == (6, 12)
+    assert made.frames_per_block == 5
+    assert made.density_note(8, "t.json")
+    assert replace(made, all_units=0).frames_per_block == 10, "as files of earlier versions say"
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "every", "note"),
+    [
+        ("[05]$", 1, "was calibrated on about 2 frames in 10s, and here 10 and more come: more"),
+        ("", 5, "was calibrated on about 10 frames in 10s, and here about 2 come: fewer frames"),
+        ("", 1, ""),
+    ],
+)
+def test_evaluate_says_that_frames_come_more_or_less_densely(
+    drive: tuple[Path, Path], tmp_path: Path, calibrated: str, every: int, note: str
+) -> None:
+    out = tmp_path / "t.json"
+    calibrate({"calibration": drive}, out, frames=calibrated or None, **ALARMS_IN_BLOCKS)
+    maps, masks = write_set(tmp_path / "other", [f"other/g{i:02d}" for i in range(50, 80)])
+    _, notes = told(maps=maps, anomaly_labels=masks, flag=[str(out)], every=every)
+    assert [note in told for told in notes] == ([True] if note else [])
+
+
 def test_a_clip_of_seconds_is_one_unit_and_more_drives_are_the_hint(
     drive: tuple[Path, Path], tmp_path: Path
 ) -> None:
