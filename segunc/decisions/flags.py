@@ -47,6 +47,7 @@ class Threshold:
     found_share: float = 0.5  # of an object's pixels that must be flagged for it to be found
     smallest: int = SMALLEST_REGION  # pixels of a flagged region
     sha256: str = ""  # of the file; empty without one
+    group: str = ""  # of frames, which alone it is about; empty for all frames
 
     @property
     def statement(self) -> str:
@@ -243,6 +244,7 @@ def _of_file(path: Path, group: str | None) -> tuple[str, Threshold]:
     value = guarantee.value
     promise = guarantee.promise
     short = guarantee.short
+    group_name = ""
     if group:
         # The names of groups may be composed otherwise than what was typed.
         names = {composed(name): name for name in guarantee.groups}
@@ -253,9 +255,10 @@ def _of_file(path: Path, group: str | None) -> tuple[str, Threshold]:
                 hint=f"its groups are {', '.join(guarantee.groups) or 'none'}",
             )
         numbers = guarantee.groups[name]
+        group_name = name
         value = numbers["value"]
         calibrated_on = f"group {name}, calibrated on {numbers['units']:g} units"
-        promise = f"{promise} This is {calibrated_on}."
+        promise = f"{promise} This is {calibrated_on}, and says nothing of other frames."
         short = f"{short}, {calibrated_on}"
     return guarantee.score, Threshold(
         value=value,
@@ -266,4 +269,5 @@ def _of_file(path: Path, group: str | None) -> tuple[str, Threshold]:
         found_share=guarantee.found_share,
         smallest=guarantee.smallest,
         sha256=file_sha256(path),
+        group=group_name,
     )

@@ -270,6 +270,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
             *([replaced] if replaced else []),
             *([small_objects] if small_objects else []),
             *_notes_on_thresholds(measures.flag, _manifest_of(options)),
+            *_notes_on_groups(measures.flag, data.frames),
             *kept,
         ),
         failure=_failure(result),
@@ -560,6 +561,21 @@ def _notes_on_thresholds(
             yield (
                 f"{threshold.source} counts labelled regions of any size as objects; "
                 "so does this result"
+            )
+
+
+def _notes_on_groups(flag: Mapping[str, Threshold], frames: FrameChoice) -> Iterator[str]:
+    """Yield a note on each threshold of one group of frames, unless the user chose frames: no
+    record says which frames are of the group.
+    """
+    if frames.pattern is not None:
+        return
+    for threshold in flag.values():
+        if threshold.group:
+            yield (
+                f"{threshold.source}:{threshold.group} promises something of frames of the group "
+                f"{threshold.group} alone, and the achieved risk counts all frames here; --frames "
+                "chooses those of the group"
             )
 
 

@@ -438,8 +438,27 @@ def test_groups_have_their_own_thresholds(data: Any, tmp_path: Path) -> None:
     }
     (flag,) = read_thresholds([f"{out}:night"]).values()
     assert flag.value == made.groups["night"]["value"] < made.value, "fewer units promise less"
-    assert flag.promise == f"{made.promise} This is group night, calibrated on 14 units."
+    of_group = "This is group night, calibrated on 14 units, and says nothing of other frames."
+    assert flag.promise == f"{made.promise} {of_group}"
     assert flag.short == "missed objects <= 20 % (90 % sure), group night, calibrated on 14 units"
+
+
+def test_evaluate_says_that_it_counts_frames_beside_those_of_the_group(
+    data: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "one.json"
+    calibrate(data, out, groups="^[a-z]+")
+    maps, masks = data["test"]
+    words = "one.json:night promises something of frames of the group night alone"
+    for frames, flag, is_told in (
+        (None, ":night", True),
+        (None, "", False),
+        ("^n", ":night", False),
+    ):
+        result = segunc.evaluate(
+            maps=maps, anomaly_labels=masks, flag=[f"{out}{flag}"], frames=frames, replicates=0
+        )
+        assert any(note.startswith(words) for note in result.notes) is is_told
 
 
 def test_groups_may_be_listed(data: Any, tmp_path: Path) -> None:
