@@ -208,12 +208,15 @@ def risk_bounds(losses: Floats, level: float) -> tuple[Floats, Floats]:
     return lower, upper
 
 
-def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, float]:
+def losses_of_verdicts(
+    verdicts: Sequence[Verdict], control: str, *, any_loss: bool = False
+) -> dict[str, float]:
     """Return the loss of each judged frame by its name, in the order of their first verdicts.
 
     The loss of a frame is the mean over its reviewers, in 0..1. Of ``missed-objects`` it is the
     share of missed ones among the anomalies that a reviewer named; frames without one say nothing.
-    Of ``false-alarms`` it is 1 for a frame with at least one.
+    Of ``false-alarms`` it is 1 for a frame with at least one, and so it is of each control with
+    ``any_loss``, because the promise of ``clopper-pearson`` is about frames with any.
     """
     outcomes = _OUTCOMES.get(control)
     if outcomes is None:
@@ -229,7 +232,8 @@ def losses_of_verdicts(verdicts: Sequence[Verdict], control: str) -> dict[str, f
         if not lost and not kept:
             continue
         share = lost / (lost + kept)
-        loss = share if control == "missed-objects" else float(np.ceil(share))
+        counts_frames = any_loss or control != "missed-objects"
+        loss = float(np.ceil(share)) if counts_frames else share
         losses.setdefault(frame, []).append(loss)
     return {frame: float(np.mean(shares)) for frame, shares in losses.items()}
 

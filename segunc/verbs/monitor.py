@@ -26,6 +26,7 @@ from segunc.decisions.guarantee import (
     calibration_frames,
     read_threshold,
     source_of,
+    unit_words,
 )
 from segunc.decisions.sequential import (
     POWER,
@@ -135,8 +136,7 @@ def _alarms(
         )
     if risk and risk["lower"] > threshold.level:
         alarms.append(
-            f"{RISKS[threshold.control]} are at least {risk['lower']:.3g}, "
-            f"above {threshold.level:g}"
+            f"{_risk_words(threshold)} are at least {risk['lower']:.3g}, above {threshold.level:g}"
         )
     return alarms
 
@@ -394,7 +394,9 @@ def _risk(
     """Return what verdicts say of the promised risk, and notes on them."""
     files = [Path(file) for file in options.verdicts or ()]
     judged = _judged(watched, threshold, files)
-    losses_by_frame = losses_of_verdicts(judged.verdicts, threshold.control)
+    losses_by_frame = losses_of_verdicts(
+        judged.verdicts, threshold.control, any_loss=threshold.method == "clopper-pearson"
+    )
     words = RISKS[threshold.control]
     by_minute = threshold.control == "false-alarms" and bool(block_seconds(threshold.unit))
     if not losses_by_frame or by_minute:
@@ -410,18 +412,48 @@ def _risk(
         raise InputError(message, hint=hint)
     notes = [
         "bounds of the risk hold for all frames only where the judged ones were chosen by chance",
+        *_notes_on_bounds(threshold),
         *judged.notes_on_left_out,
     ]
     if judged.note_on_dates:
         notes.append(judged.note_on_dates)
     losses = np.array([*losses_by_frame.values()])
-    risk = _bounded_risk(losses, words, options.level)
+    risk = _bounded_risk(losses, _risk_words(threshold), options.level)
     risk["left_out"] = {
         "calibration": judged.of_calibration,
         "threshold": judged.of_other_thresholds,
     }
     risk["unstated"] = judged.unstated
     return risk, notes
+
+
+def _risk_words(threshold: GuaranteedThreshold) -> str:
+    """Return what the verdicts on frames bound, in words."""
+    words = RISKS[threshold.control]
+    counts_frames = threshold.method == "clopper-pearson" or threshold.control == "false-alarms"
+    return f"frames with {words}" if counts_frames else words
+
+
+def _notes_on_bounds(threshold: GuaranteedThreshold) -> Iterator[str]:
+    """Yield what the bounds of the risk by verdicts do not say of the promise."""
+    if threshold.control == "false-alarms" and threshold.method != "clopper-pearson":
+        yield (
+            "verdicts give the share of frames with a false alarm, and the promise is about their "
+            "number: a lower bound above the level shows that it is exceeded, and no bound shows "
+            "that it is kept"
+        )
+    if threshold.unit != "frame":
+        one = unit_words(threshold.unit)
+        yield (
+            f"verdicts count frames, and the promise is about the mean over {one}s: a {one} with "
+            "many judged frames counts more here, so bounds hold for the promise only where each "
+            f"{one} has about as many"
+        )
+    for control in threshold.also:
+        yield (
+            f"the bounds are of {RISKS[threshold.control]}; the second promise, on "
+            f"{RISKS[control]}, is not tested by verdicts"
+        )
 
 
 def _bounded_risk(losses: Floats, words: str, level: float) -> dict[str, Any]:

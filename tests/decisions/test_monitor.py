@@ -553,6 +553,56 @@ def test_verdicts_give_bounds_of_the_risk(calibrated: Calibrated, tmp_path: Path
         monitor(**options | calibrated(0.0, unit="10s", control="false-alarms"))
 
 
+def judged(calibrated: Calibrated, tmp_path: Path, of_frame: list[str], **changes: Any) -> Any:
+    """Return what the monitor says of a drive of which each frame has these verdicts on regions."""
+    options = calibrated(0.0, **changes) | {"verdicts": [tmp_path / "verdicts.json"]}
+    reader = MapsReader(options["maps"])
+    verdicts: list[dict[str, Any]] = []
+    for name in reader.frames:
+        for place, verdict in enumerate(of_frame):
+            box = [place % 8, place // 8, 1, 1]
+            region = {"box": box, "area": 1, "size": [8, 8], "mask": [place, 1]}
+            verdicts.append({"frame": name, "verdict": verdict, "region": region})
+    write_verdicts(options["verdicts"][0], reader, verdicts)
+    return monitor(**options)
+
+
+def test_verdicts_test_the_share_of_frames_that_clopper_pearson_promises(
+    calibrated: Calibrated, tmp_path: Path
+) -> None:
+    """Each frame has one missed object among twenty, so all frames have any."""
+    of_frame = ["missed", *["true-alarm"] * 19]
+    of_share = judged(calibrated, tmp_path, of_frame)
+    assert of_share.state["risk"]["estimate"] == pytest.approx(0.05)
+    assert of_share.failure == ""
+    promised = {"method": "clopper-pearson", "confidence": 0.9}
+    of_frames = judged(calibrated, tmp_path, of_frame, **promised)
+    assert of_frames.state["risk"]["estimate"] == 1
+    assert of_frames.failure.startswith("frames with missed objects are at least 0.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        (
+            {"also": {"false-alarms": {"level": 1.0, "risk": 0.5, "bound": 1.0}}},
+            "the second promise, on false alarms, is not tested by verdicts",
+        ),
+        ({"unit": "10s"}, "verdicts count frames, and the promise is about the mean over 10s bl"),
+        ({"control": "false-alarms", "level": 2.0}, "no bound shows that it is kept"),
+    ],
+)
+def test_a_note_says_what_verdicts_do_not_show_of_a_promise(
+    calibrated: Calibrated, tmp_path: Path, changes: dict[str, Any], note: str
+) -> None:
+    verdicts = ["true-alarm", "true-alarm"]
+    assert not any(note in line for line in judged(calibrated, tmp_path, verdicts).notes)
+    (told,) = [
+        line for line in judged(calibrated, tmp_path, verdicts, **changes).notes if note in line
+    ]
+    assert told
+
+
 def write_verdicts(path: Path, reader: MapsReader, verdicts: Sequence[dict[str, Any]]) -> Path:
     """Write verdicts on maps as the review page exports them."""
     content = {
