@@ -44,6 +44,7 @@ from segunc.decisions.risks import (
     Method,
     Pool,
     Scene,
+    alarm_keys,
     flagged_shares,
     known_pixels,
 )
@@ -856,7 +857,11 @@ class _Choice:
                 f"no threshold keeps to the levels of {' and '.join(self.levels)} at once",
                 hint="raise a level",
             )
-        return highest if control in RISING else lowest
+        # Regions are counted at some keys alone, and between two of them there may be more.
+        step = alarm_keys(self.units.size).step if "false-alarms" in self.levels else 1
+        if control in RISING:
+            return max(highest - highest % step, lowest)
+        return min(lowest + -lowest % step, highest)
 
     def by_group(self, control: str) -> tuple[dict[str, dict[str, float]], list[str]]:
         """Return value, units and risk of the threshold of each group by its name, and a line on

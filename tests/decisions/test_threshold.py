@@ -411,6 +411,41 @@ def test_two_risks_share_the_error_probability(data: Any, tmp_path: Path) -> Non
     assert alone.confidence == 0.9
 
 
+def write_bridges(root: Path, frames: int) -> tuple[Path, Path]:
+    """Maps and masks of frames with an object at .996, and five false regions at .9975 that become
+    one at .99. The keys at which regions are counted are those of .984 and of 1.
+    """
+    (root / "maps" / "other").mkdir(parents=True)
+    (root / "masks").mkdir()
+    for place in range(frames):
+        values, mask = np.full((12, 24), 0.1), np.zeros((12, 24), np.uint8)
+        mask[8:12, 2:6] = 1
+        values[8:12, 2:6] = 0.99609375
+        values[2, 1:20] = 0.99
+        values[2, 1:20:4] = 0.9975
+        values[6, place % 24] += place / 100  # no two frames are the same
+        np.save(root / "maps" / "other" / f"f{place:02d}.npy", values.astype(np.float16))
+        cv2.imwrite(str(root / "masks" / f"f{place:02d}.png"), mask)
+    return root / "maps", root / "masks"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"control": "missed-objects", "level": 0.2, "also": {"false-alarms": 2}},
+        {"control": "flagged-pixels", "level": 0.08, "also": {"false-alarms": 2}},
+        {"control": "false-alarms", "level": 2, "also": {"missed-objects": 0.2}},
+    ],
+)
+def test_two_risks_meet_where_false_alarms_are_counted(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    data = {"calibration": write_bridges(tmp_path, 150)}
+    made = calibrate(data, tmp_path / "t.json", smallest=1, **asked)
+    of_alarms = made.threshold.also.get("false-alarms", {"risk": made.threshold.risk})
+    assert made.regions <= of_alarms["risk"] <= 2
+
+
 def test_the_second_risk_is_recorded_and_evaluated(data: Any, tmp_path: Path) -> None:
     out = tmp_path / "both.json"
     made = calibrate(data, out, also={"flagged-pixels": 0.2}, confidence=0.8).threshold
