@@ -59,6 +59,23 @@ def region_threshold(reader: MapsReader, score: str) -> float | None:
     return threshold
 
 
+def flagged_map(reader: MapsReader, name: str, values: Values, threshold: Threshold) -> Values:
+    """Return the map of a frame as a threshold sees it, float32 ``[H, W]``; -inf where nothing is
+    flagged at any value.
+
+    Args:
+        reader: of the maps.
+        name: of the frame.
+        values: of the score, ``[H, W]``.
+        threshold: of the score.
+    """
+    kept = reader.kept(values.shape)
+    prepared = threshold.prepared(values, partial(reader.prediction_of, name), kept)
+    if kept is not None and threshold.value <= 0:  # maps hold 0 where a mask leaves pixels out
+        prepared = np.where(kept, prepared, -np.inf)
+    return prepared.astype(np.float32, copy=False)
+
+
 def strongest_sum(values: Values, threshold: float) -> float:
     """Return the strength of the strongest region of a map ``[H, W]``, 0 where nothing is
     flagged."""
@@ -158,8 +175,9 @@ class FrameFiles:
         values: Values | None = row.attempt(self.reader.read, row.name, score)
         if values is None:
             return None
-        row.statistics[score] = self._statistics(row.name, score, values)
-        values = row.attempt(self._prepared, row.name, score, values)
+        prepared = row.attempt(self._prepared, row.name, score, values)
+        row.statistics[score] = self._statistics(row.name, score, values, prepared)
+        values = prepared
         if values is None:
             return None
         self._write_map(row, score, values)
@@ -177,13 +195,20 @@ class FrameFiles:
         threshold = self.flag.get(score)
         if threshold is None:
             return values
-        kept = self.reader.kept(values.shape)
-        prediction = partial(self.reader.prediction_of, name)
-        return threshold.prepared(values, prediction, kept).astype(np.float32, copy=False)
+        return flagged_map(self.reader, name, values, threshold)
 
-    def _statistics(self, name: str, score: str, values: Values) -> dict[str, float]:
+    def _statistics(
+        self, name: str, score: str, values: Values, prepared: Values | None
+    ) -> dict[str, float]:
         """Return the statistics of a map as its run recorded them, or else measured; empty where
         neither is possible, because the map holds values that are not finite.
+
+        Args:
+            name: of the frame.
+            score: of the map.
+            values: the map, ``[H, W]``.
+            prepared: the map as its threshold sees it, in which regions lie; None where there is
+                none.
         """
         record = self.reader.records.get(name, {})
         recorded: dict[str, float] = {}
@@ -194,8 +219,8 @@ class FrameFiles:
                 recorded[statistic] = record[statistic][score]
         if recorded:
             threshold = self._threshold(score)
-            if "region" not in recorded and threshold is not None:
-                recorded["region"] = strongest_sum(values, threshold)
+            if "region" not in recorded and threshold is not None and prepared is not None:
+                recorded["region"] = strongest_sum(prepared, threshold)
             return recorded
         return map_statistics(values) if np.isfinite(values).all() else {}
 

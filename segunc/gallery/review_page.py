@@ -40,6 +40,7 @@ from segunc.gallery.frame_files import (
     THUMBNAILS,
     FrameFiles,
     FrameRow,
+    flagged_map,
     region_threshold,
     strongest_sum,
 )
@@ -312,23 +313,30 @@ def _choose_rows(
 
     def strength(row: FrameRow) -> tuple[float, float]:
         if given is not None:
-            return _strength(reader, row.name, score, given.value, is_recorded=False)
-        return _strength(reader, row.name, score, threshold, is_recorded=True)
+            return _strength_at(reader, row.name, score, given)
+        return _strength(reader, row.name, score, threshold)
 
     worst_first = sorted(rows, key=strength, reverse=True)
     return sorted(worst_first[:limit], key=lambda row: row.place)
 
 
+def _strength_at(
+    reader: MapsReader, name: str, score: str, threshold: Threshold
+) -> tuple[float, float]:
+    """Return the same as :func:`_strength` for a threshold that the maps do not record."""
+    if not reader.has(name, score):
+        return -math.inf, -math.inf
+    values = flagged_map(reader, name, reader.read(name, score), threshold)
+    return strongest_sum(values, threshold.value), float(values.max())
+
+
 def _strength(
-    reader: MapsReader, name: str, score: str, threshold: float | None, *, is_recorded: bool
+    reader: MapsReader, name: str, score: str, threshold: float | None
 ) -> tuple[float, float]:
     """Return how strong the strongest region of a frame is, and the highest value of its map, as
     the page sorts frames. The mean stands for the strength where regions are not known.
-
-    Args:
-        is_recorded: whether the maps record the regions of this threshold.
     """
-    record = reader.records.get(name, {}) if is_recorded else {}
+    record = reader.records.get(name, {})
     region = record.get("region", {}).get(score)
     mean = record.get("mean", {}).get(score)
     highest = record.get("max", {}).get(score)

@@ -34,6 +34,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import surface_hull
 from tests.conftest import Job
 from tests.decisions.test_threshold import FRAMES, write_set
+from tests.support.scenes import table
 from tools import price_of_promises
 from tools.simulate_guarantees import LEVEL, population, simulate
 
@@ -546,6 +547,29 @@ def test_predict_outlines_what_is_flagged_and_records_it(predicted: Job, tmp_pat
     run = (read_manifest(tmp_path / "m") or {})["run"]
     assert run["flag_preparation"]["entropy"]["margin"] == 2
     assert run["flag_preparation"]["entropy"]["place"] == ["road"]
+
+
+def test_the_review_page_ranks_frames_by_what_is_flagged(predicted: Job, tmp_path: Path) -> None:
+    out = tmp_path / "t.json"
+    made = calibrate_predicted(predicted, out, place=["road"], level_frames=True)
+    strengths = {}
+    reader = MapsReader(predicted.maps)
+    for name, mask in flagged_pixels(predicted, made).items():
+        values = made.preparation(reader.read(name, "entropy"), reader.prediction(name))
+        numbers, count = ndimage.label(mask, np.ones((3, 3)))
+        excess = np.where(mask, values.astype(np.float64) - made.value, 0)
+        sums = ndimage.sum(excess, numbers, range(1, count + 1))
+        strengths[name] = float(max(sums, default=0))
+    ranked = sorted(strengths, key=lambda name: -strengths[name])
+    for limit in (None, 2):
+        page = segunc.review(
+            maps=predicted.maps, out=tmp_path / f"{limit}", flag=[str(out)], limit=limit
+        ).page
+        assert page is not None
+        rows = {row["name"]: row["statistics"]["entropy"] for row in table(page, "frames")}
+        assert {*rows} == {*ranked[:limit]}
+        for name, statistics in rows.items():
+            assert statistics["region"] == pytest.approx(strengths[name], rel=1e-3)
 
 
 def test_the_review_page_shows_the_prepared_map(predicted: Job, tmp_path: Path) -> None:

@@ -503,6 +503,18 @@ def test_pixels_outside_a_mask_are_ignored_in_labels(
     assert "A mask was left out" in notices(index)
 
 
+def test_pixels_outside_a_mask_are_no_alarm_at_threshold_0(copy: Path, tmp_path: Path) -> None:
+    """Maps hold 0 there, which is above a threshold of an energy, too."""
+    mask = np.full((30, 40), 255, np.uint8)
+    mask[:, :20] = 0
+    cv2.imwrite(str(copy / "mask.png"), mask)
+    record = {"file": "mask.png", "sha256": Region(copy / "mask.png").sha256}
+    edit_manifest(copy, lambda content: content.update(mask=record))
+    index = write_page(copy, tmp_path / "review", flag={"entropy": 0.0})
+    for (alarm,) in column(index, "alarms"):
+        assert (alarm["box"], alarm["area"]) == ([20, 0, 20, 30], 600)
+
+
 def test_an_object_is_found_at_the_share_of_the_threshold(scene: Scene, tmp_path: Path) -> None:
     pages = {}
     for share in (0.5, 0.1):
