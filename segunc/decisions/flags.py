@@ -22,6 +22,7 @@ from segunc.decisions.guarantee import (
 )
 from segunc.decisions.preparation import AS_IT_IS, Prediction, Preparation
 from segunc.maps.encoding import Array
+from segunc.maps.reader import MapsReader
 from segunc.maps.regions import Mask
 from segunc.metrics.objects import SMALLEST_OBJECT
 from segunc.scores import SCORES, first_shown
@@ -147,6 +148,33 @@ def check_promises(
         note = threshold.guarantee.size_note(sizes, threshold.source)
         if note:
             warnings.warn(note, NoteWarning, stacklevel=2)
+
+
+def check_forms(flag: Mapping[str, Threshold], reader: MapsReader) -> None:
+    """Check that maps of another tool are stored as those of a calibration: whole numbers of a PNG
+    and floats have other scales. Maps of this tool have one form for each score.
+
+    Args:
+        flag: score -> threshold.
+        reader: of the maps, of which the first frame is read.
+
+    Raises:
+        InputError: a threshold was calibrated on maps of another form.
+    """
+    if reader.manifest is not None:
+        return
+    for score, threshold in flag.items():
+        frames = [name for name in reader.frames if reader.has(name, score)]
+        if threshold.guarantee is None or not frames:
+            continue
+        stored = reader.read_stored(frames[0], score)
+        form = "float" if stored.dtype.kind == "f" else str(stored.dtype)
+        if form != threshold.guarantee.form:
+            raise InputError(
+                f"the map '{score}' is stored as {form}, but {threshold.source} was calibrated on "
+                f"maps stored as {threshold.guarantee.form}",
+                hint=f"take maps of one tool, or give --flag {score}=VALUE",
+            )
 
 
 def calibrated_frames(

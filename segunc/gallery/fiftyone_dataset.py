@@ -26,7 +26,7 @@ from segunc.core.removal import Ledger
 from segunc.data.images import Image
 from segunc.data.labels import IGNORE
 from segunc.decisions.events import Follower
-from segunc.decisions.flags import Threshold, check_promises
+from segunc.decisions.flags import Threshold, check_forms, check_promises
 from segunc.gallery.colours import class_colours, page_ranges
 from segunc.gallery.drawing import NO_LABELS
 from segunc.gallery.frame_files import region_threshold
@@ -135,6 +135,7 @@ def write_dataset(  # noqa: PLR0913  each is an option of `segunc review`
     shown = choose_page_scores(reader, scores)
     flag = flag or {}
     check_promises(flag, (reader.manifest or {}).get("run", {}), reader.sizes())
+    check_forms(flag, reader)
     frame_labels = labels.find(reader, reader.frames)
     source, missing = labelled.open_images(reader, images, reader.frames)
     if source is None:

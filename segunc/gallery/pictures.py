@@ -26,7 +26,7 @@ from segunc.data.frame_names import (
 )
 from segunc.data.images import Image, read_image
 from segunc.decisions.events import Event
-from segunc.decisions.flags import Threshold, check_promises
+from segunc.decisions.flags import Threshold, check_forms, check_promises
 from segunc.frames.video import encode_video
 from segunc.gallery.colours import page_ranges
 from segunc.gallery.drawing import (
@@ -216,6 +216,7 @@ def _check_names(out: Path, scores: Sequence[str], names: Sequence[str], format:
 def check_flags(reader: MapsReader, flag: Mapping[str, Threshold], scores: Sequence[str]) -> None:
     """Raise InputError for a threshold of other maps, or of a score that is not drawn."""
     check_promises(flag, (reader.manifest or {}).get("run", {}), reader.sizes())
+    check_forms(flag, reader)
     not_drawn = sorted(set(flag) - set(scores))
     if not_drawn:
         raise InputError(

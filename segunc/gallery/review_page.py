@@ -24,6 +24,7 @@ from segunc.core.terminal import agreeing, counted
 from segunc.core.version import tool_commit, tool_version
 from segunc.decisions.flags import (
     Threshold,
+    check_forms,
     check_promises,
     ranking_score,
     smallest_object_of,
@@ -97,6 +98,7 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
     check_promises(flag, _run_of(reader))
+    check_forms(flag, reader)
     # First, because a narrow window shows the first lines alone.
     notices = list(_calibration_notices(reader, flag, names))
     notices.extend(_promise_notices(flag, reader.sizes(names)))

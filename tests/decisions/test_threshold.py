@@ -446,6 +446,25 @@ def test_two_risks_meet_where_false_alarms_are_counted(
     assert made.regions <= of_alarms["risk"] <= 2
 
 
+def test_maps_of_another_scale_than_those_of_the_calibration_are_refused(
+    data: Any, tmp_path: Path
+) -> None:
+    """A value of floats around 0 would flag nearly every pixel of a PNG in 0..255."""
+    out = tmp_path / "t.json"
+    calibrate(data, out)
+    maps, masks = data["test"]
+    (tmp_path / "maps" / "other").mkdir(parents=True)
+    grey = np.arange(24 * 32, dtype=np.uint8).reshape(24, 32)
+    cv2.imwrite(str(tmp_path / "maps" / "other" / "f.png"), grey)
+    flag = [str(out)]
+    message = "the map 'other' is stored as uint8, but t.json was calibrated on maps stored as fl"
+    with pytest.raises(InputError, match=message):
+        segunc.review(maps=tmp_path / "maps", out=tmp_path / "page", flag=flag)
+    with pytest.raises(InputError, match=message):
+        segunc.overlay(maps=tmp_path / "maps", out=tmp_path / "o", score=["other"], flag=flag)
+    segunc.review(maps=maps, anomaly_labels=masks, out=tmp_path / "page", flag=flag)
+
+
 def test_the_second_risk_is_recorded_and_evaluated(data: Any, tmp_path: Path) -> None:
     out = tmp_path / "both.json"
     made = calibrate(data, out, also={"flagged-pixels": 0.2}, confidence=0.8).threshold
