@@ -857,8 +857,11 @@ class _Choice:
                 f"no threshold keeps to the levels of {' and '.join(self.levels)} at once",
                 hint="raise a level",
             )
-        # Regions are counted at some keys alone, and between two of them there may be more.
-        step = alarm_keys(self.units.size).step if "false-alarms" in self.levels else 1
+        step = 1
+        if "false-alarms" in self.levels and len(self.levels) > 1:
+            # Regions are counted at some keys alone, and the key of another control may lie between
+            # two of them, where there may be more.
+            step = alarm_keys(self.units.size).step
         if control in RISING:
             return max(highest - highest % step, lowest)
         return min(lowest + -lowest % step, highest)
