@@ -14,8 +14,8 @@ def wait_briefly() -> None:
     :data:`TURNS` turns of waiting, which take less than a millisecond.
 
     By default they wait 300,000 turns. Where another process needs the core of one thread, all
-    others wait for it, and keep their cores busy meanwhile: two processes beside each other took
-    twice as long. ``docs/benchmarks.md`` has the numbers.
+    others wait for it, and keep their cores busy meanwhile: two processes beside each other took up
+    to twice as long. ``docs/benchmarks.md`` has the numbers.
 
     OpenMP reads the setting when PyTorch is imported, so it must be made before. It holds for the
     processes that are started from this one, too, and so only the command line makes it. It changes

@@ -846,25 +846,26 @@ class _Choice:
         """
         highest = self.units.size
         lowest = 0
+        keys: dict[str, int] = {}
         for name, level in self.levels.items():
-            key = self._key(self.units.sums[name], level)
+            keys[name] = self._key(self.units.sums[name], level)
             if name in RISING:
-                highest = min(highest, key)
+                highest = min(highest, keys[name])
             else:
-                lowest = max(lowest, key)
-        if lowest > highest:
+                lowest = max(lowest, keys[name])
+        candidates = [highest, lowest]
+        if "false-alarms" in keys:
+            # Regions are counted at some keys alone, and that of false alarms is one of them. A key
+            # of another control may lie between two, where there may be more regions.
+            step = alarm_keys(self.units.size).step
+            candidates = [highest - highest % step, lowest + -lowest % step, keys["false-alarms"]]
+        fitting = [key for key in candidates if lowest <= key <= highest]
+        if not fitting:
             raise InputError(
                 f"no threshold keeps to the levels of {' and '.join(self.levels)} at once",
                 hint="raise a level",
             )
-        step = 1
-        if "false-alarms" in self.levels and len(self.levels) > 1:
-            # Regions are counted at some keys alone, and the key of another control may lie between
-            # two of them, where there may be more.
-            step = alarm_keys(self.units.size).step
-        if control in RISING:
-            return max(highest - highest % step, lowest)
-        return min(lowest + -lowest % step, highest)
+        return max(fitting) if control in RISING else min(fitting)
 
     def by_group(self, control: str) -> tuple[dict[str, dict[str, float]], list[str]]:
         """Return value, units and risk of the threshold of each group by its name, and a line on

@@ -11,6 +11,7 @@ import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -36,11 +37,13 @@ from segunc.decisions.guarantee import (
     settings_of,
     source_of,
 )
+from segunc.decisions.risks import Method
 from segunc.evaluation.tables import format_metrics
 from segunc.gallery.drawing import Legend, _outline
 from segunc.maps.manifest import read_manifest
 from segunc.maps.reader import MapsReader
 from segunc.verbs.execution import _overlay_score
+from segunc.verbs.threshold import _Choice
 from tests.conftest import Job
 
 FRAMES = [f"{'day' if i % 3 else 'night'}/f{i:02d}" for i in range(60)]
@@ -444,6 +447,35 @@ def test_two_risks_meet_where_false_alarms_are_counted(
     made = calibrate(data, tmp_path / "t.json", smallest=1, **asked)
     of_alarms = made.threshold.also.get("false-alarms", {"risk": made.threshold.risk})
     assert made.regions <= of_alarms["risk"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "of_rising", "of_falling"),
+    [
+        ({"missed-objects": 70, "false-alarms": 32}, 64, 32),
+        ({"missed-objects": 35, "false-alarms": 33}, 33, 33),
+        ({"missed-objects": 70, "false-alarms": 32, "flagged-pixels": 40}, 64, 64),
+        ({"missed-objects": 50, "false-alarms": 32, "flagged-pixels": 40}, None, None),
+        ({"missed-objects": 50, "flagged-pixels": 40}, 50, 40),
+        ({"missed-objects": 30, "flagged-pixels": 40}, None, None),
+    ],
+)
+def test_a_common_value_is_one_at_which_regions_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+    keys: dict[str, int],
+    of_rising: int | None,
+    of_falling: int | None,
+) -> None:
+    """They are counted at every 32nd of 65,536 keys, and at the one that false alarms ask for."""
+    units: Any = SimpleNamespace(size=1 << 16, sums={name: name for name in keys})
+    choice = _Choice(units, dict.fromkeys(keys, 0.1), Method("conformal"))
+    monkeypatch.setattr(_Choice, "_key", lambda self, sums, level: keys[sums])
+    for control, expected in (("missed-objects", of_rising), ("flagged-pixels", of_falling)):
+        if expected is None:
+            with pytest.raises(InputError, match="no threshold keeps to the levels of"):
+                choice.common_key(control)
+        else:
+            assert choice.common_key(control) == expected
 
 
 def test_maps_of_another_scale_than_those_of_the_calibration_are_refused(
