@@ -598,7 +598,7 @@ def test_frames_that_come_more_densely_than_those_of_a_promise_get_a_note(
     """Of more frames in a block, more have an alarm."""
     content = json.loads(scene.threshold.read_text())
     del content["record_sha256"]
-    content |= {"control": "false-alarms", "level": 1.0, "unit": "10s", "units": 1}
+    content |= {"control": "false-alarms", "level": 1.0, "unit": "10s", "units": 1, "all_units": 1}
     notes = []
     for count in (1, 12):  # frames of the calibration in a block
         frames = {f"{number}": "0" * 64 for number in range(count)}
@@ -608,7 +608,7 @@ def test_frames_that_come_more_densely_than_those_of_a_promise_get_a_note(
             events = scene.watch(flag=[str(file)], no_monitor=True)
         notes.append([event["text"] for event in of_kind(events, "note")])
     (note,) = notes[0]
-    assert note.startswith("1.json was calibrated on about 1 frames in 10s, and here 2 and more")
+    assert note.startswith("1.json was calibrated on about 1 frame in 10s, and here 2 and more")
     assert notes[1] == []
 
 
