@@ -325,6 +325,8 @@ def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[
     source = (manifest or {}).get("run", {})
     if any(threshold.claims(source) for threshold in measures.flag.values()):
         run["calibration_input"] = True
+    if options.fps:
+        run["fps"] = options.fps
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
     return run
@@ -724,8 +726,16 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
     verdicts = [verdict for verdict in merge_verdicts(lists) if verdict.frame in chosen]
     times = {name: record.get("time") for name, record in reader.records.items()}
     unit = resampled_units(measures.resample, times.get)
-    result, gatherer = evaluate_verdicts(verdicts, names, measures.resampling, unit)
+    result, gatherer = evaluate_verdicts(
+        verdicts,
+        names,
+        measures.resampling,
+        unit,
+        stamp_of=lambda frame: reader.records.get(frame, {}).get("stamp"),
+        video=(reader.manifest or {}).get("run", {}).get("input_hash"),
+    )
     result["run"] = _recorded_model(reader.manifest) | data.record()
+    result["run"]["maps_in"] = _folder_name(options.maps)
     # The command names the files, and a file of the same name may be another one later.
     result["run"]["verdict_files"] = [
         {"file": path.name, "sha256": file_sha256(path)} for path in files

@@ -204,6 +204,29 @@ def test_the_title_says_of_which_frames_each_number_is(kinds: dict[str, bool], w
     assert title == words.format(*frames)
 
 
+def test_class_labels_count_without_a_prediction() -> None:
+    """What is flagged of known pixels needs none, and other labels must be told apart."""
+    results = []
+    for first_label in (0, 255):
+        evaluator = Evaluator(
+            ["entropy"],
+            CLASSES,
+            anomalies=None,
+            measures=Measures(flag={"entropy": Threshold(0.5)}),
+        )
+        for name, frame in make_run().items():
+            labels = frame.labels.copy()
+            labels[0] = first_label
+            evaluator.update(name, {"entropy": frame.stored["entropy"]}, labels=labels)
+        results.append(evaluator.numbers())
+    first, other = (result["counts"] for result in results)
+    assert first["labelled_frames"] == other["labelled_frames"] == 4
+    assert first["labelled_pixels"] > other["labelled_pixels"] > 0
+    assert first["class_labels"] != other["class_labels"]
+    assert "of the known pixels of 4 frames with class labels" in format_metrics(results[0])
+    assert results[0]["segmentation"]["miou"] is None
+
+
 def test_a_table_shows_a_threshold_so_that_it_can_be_copied() -> None:
     text = format_metrics(evaluate({"entropy": Threshold(0.51234)}))
     lines = text.split("Flagged at or above")[1].splitlines()

@@ -217,6 +217,7 @@ def test_maps_on_disk_take_times(tmp_path: Path) -> None:
     result = segunc.evaluate(**asked)
     expected = evaluate()["flagged"]["energy"]["over_time"] | {"tracks": 3, "alarms": 4}
     assert result.numbers["flagged"]["energy"]["over_time"] == expected
+    assert result.numbers["run"]["fps"] == FPS
     text = format_metrics(result.numbers)
     assert "| found at the threshold (of all objects) |" in text
     assert "| found at 5 % flagged (of all objects) |" in text
