@@ -99,12 +99,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
             "--fps gives images their times"
         )
     if ranking.statistic == "region" and not any(moment.value for moment in moments):
-        threshold = "that the maps record" if flagged is None else "of --flag"
-        notes.append(
-            f"no frame has a region above the threshold {threshold} for {ranking.score}, so "
-            "all values are 0 and their order means nothing; --statistic max ranks frames by "
-            "their largest value"
-        )
+        notes.append(_note_on_no_region(ranking.score, moments, flagged))
     result = SummaryResult(
         moments=tuple(moments),
         statistic=f"{ranking.score}.{ranking.statistic}",
@@ -120,6 +115,29 @@ def summary(options: SummaryOptions) -> SummaryResult:
     if result.path:
         write_file(result.path, _table(result))
     return result
+
+
+def _note_on_no_region(
+    score: str, moments: Sequence[Moment], flagged: Mapping[Path, Mapping[str, float]] | None
+) -> str:
+    """Return a note on moments whose regions all have the strength 0.
+
+    Args:
+        score: whose regions they are.
+        moments: the worst ones.
+        flagged: strengths at the threshold of --flag; None at the threshold that the maps record.
+    """
+    if any(moment.flagged for moment in moments):
+        return (
+            f"no flagged region lies above the threshold of --flag for {score}, only at it, so all "
+            f"values are 0; frames with such a region come first; --statistic component ranks "
+            "frames by the pixels of their largest region"
+        )
+    threshold = "that the maps record" if flagged is None else "of --flag"
+    return (
+        f"no frame has a region above the threshold {threshold} for {score}, so all values are 0 "
+        "and their order means nothing; --statistic max ranks frames by their largest value"
+    )
 
 
 @dataclass(frozen=True)
