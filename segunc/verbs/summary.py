@@ -23,6 +23,7 @@ from segunc.decisions.events import (
     write_events,
 )
 from segunc.decisions.flags import Threshold, check_promises, ranking_score, read_thresholds
+from segunc.decisions.guarantee import model_of
 from segunc.evaluation.resampling import resampled_units
 from segunc.gallery.pictures import write_crops
 from segunc.maps.encoding import threshold_text
@@ -81,6 +82,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
     notes = _gaps(manifests)
     notes += _known_frames(manifests)
+    notes += _models(manifests)
     ranking = _choose_ranking(options, manifests, notes)
     events, regions = _follow(options, folders, notes)
 
@@ -204,6 +206,18 @@ def _known_frames(manifests: Mapping[Path, Manifest]) -> list[str]:
         if note:
             lines.append(note)
     return lines
+
+
+def _models(manifests: Mapping[Path, Manifest]) -> list[str]:
+    """Return a line on maps folders of several models, which one list ranks."""
+    models = {model_of(manifest.get("run", {})) for manifest in manifests.values()}
+    models.discard("")
+    if len(models) < 2:
+        return []
+    return [
+        f"these maps are of {len(models)} models, whose scores may have other scales, so one list "
+        "does not rank them; --maps with one folder of these ranks its frames alone"
+    ]
 
 
 def _shared_scores(manifests: Mapping[Path, Manifest]) -> list[str]:
