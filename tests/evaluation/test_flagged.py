@@ -99,6 +99,21 @@ def test_false_alarms_are_those_of_a_count_by_hand(
     assert ("recall" in numbers) == anomalies
 
 
+def test_frames_without_a_known_pixel_have_no_share_in_false_alarms() -> None:
+    """There nothing could be a false alarm."""
+    evaluator = Evaluator(
+        ["entropy"], CLASSES, anomalies=None, measures=Measures(flag={"entropy": Threshold(0.4)})
+    )
+    for name, frame in make_run().items():
+        maps = {"entropy": frame.stored["entropy"]}
+        ignored = np.full_like(frame.labels, 255)
+        evaluator.update(name, maps, frame.prediction, labels=frame.labels)
+        evaluator.update(f"{name}_ignored", maps, frame.prediction, labels=ignored)
+    flagged = evaluator.numbers()["flagged"]["entropy"]
+    assert flagged["frames_with_region"] == 1
+    assert flagged["regions_per_frame"] >= 1
+
+
 @each_count
 def test_false_alarms_by_class_are_those_of_a_count_by_hand(
     score: str, value: float, anomalies: bool
