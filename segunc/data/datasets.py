@@ -89,7 +89,7 @@ def is_data_set(name: str) -> bool:
 def dataset_entry(
     name: str,
     *,
-    labels: str | None = None,
+    labels: str | Path | None = None,
     anomaly_classes: Iterable[str] = (),
     frames: str | Path | None = None,
 ) -> DatasetEntry:
@@ -108,7 +108,7 @@ def dataset_entry(
     """
     entry = own_entry(name) or DATASETS[name]
     if labels is not None:
-        entry = replace(entry, labels=labels, anomaly_masks=None)
+        entry = replace(entry, labels=str(labels), anomaly_masks=None)
     if frames is not None:
         entry = replace(entry, listed=Path(frames))
     declared = tuple(anomaly_classes)
@@ -143,7 +143,7 @@ def _has_class(data: Mapping[str, Any], name: str) -> bool:
 
 def entry_of_labels(
     name: str | None,
-    labels: str | None,
+    labels: str | Path | None,
     anomaly_classes: Collection[str] = (),
     frames: str | None = None,
 ) -> DatasetEntry | None:

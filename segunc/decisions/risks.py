@@ -141,7 +141,9 @@ class Scene:
             pixels = below[-1]
             return np.stack([pixels - below, np.full_like(below, pixels)])
         if control == "false-alarms":
-            return np.stack([self._alarms(smallest), np.ones(self.size + 1, np.int64)])
+            # A frame without normal ground can have no false alarm, so it says nothing.
+            frames = int(self.normal.any())
+            return np.stack([self._alarms(smallest), np.full(self.size + 1, frames, np.int64)])
         if self.anomaly is None:
             return None
         if control == "missed-pixels":
@@ -227,6 +229,8 @@ class Pool:
 
     def add(self, counts: Counts) -> None:
         """Add a frame, in the order of their times."""
+        if self.minutes and not counts[1].any():
+            return  # without normal ground, where nothing can be a false alarm
         added = counts.astype(np.float64)
         if self.minutes:
             added[0] = np.maximum(counts[0] - self._alarms_before, 0)

@@ -33,6 +33,9 @@ OF_CLASS_LABELS = ("segmentation", "calibration", "sets", "selective")
 """Sections whose numbers are of labels of one kind. Those of the others may be of both."""
 OF_OBJECTS = ("size", "distance", "over_time")
 """Parts of the paths of numbers that count labelled objects."""
+OF_GROUPS = ("groups", "group")
+"""Parts of the paths of numbers of a group of frames, whose name comes next."""
+OF_SECONDS = "seconds_to_detection"
 # Parts of a path that are shown only when they are asked for: details, and thresholds that a metric
 # chose, which are no quality of a model.
 HIDDEN = (
@@ -41,7 +44,7 @@ HIDDEN = (
 )
 NULL = "—"
 ARROWS = {True: " ↑", False: " ↓", None: ""}  # whether higher or lower is better
-_CHOSEN = ("level", "units")
+_CHOSEN = ("threshold", "level", "units")
 """Numbers of a threshold that were chosen or given, and not measured: none is less than another."""
 SETTINGS = {
     "size": "Size",
@@ -210,7 +213,27 @@ def _why_other_data(
     sizes = {_smallest_object(first), _smallest_object(second)}
     if set(OF_OBJECTS).intersection(path) and len(sizes - {None}) > 1:
         return "objects of other sizes count"
+    groups = _counts_of_group(first, path), _counts_of_group(second, path)
+    if None not in groups and groups[0] != groups[1]:
+        return "the group is of other frames"
+    if path[-1] == OF_SECONDS and len(_frame_rates([first, second])) > 1:
+        return "seconds by other frame rates (--fps)"
     return None
+
+
+def _counts_of_group(result: EvaluationResult, path: NumberPath) -> Any:
+    """Return how many frames and pixels the group of frames has that a number is of; None where it
+    is of no group, or the result does not say.
+    """
+    if len(path) < 4 or path[2] not in OF_GROUPS:
+        return None
+    return result.content["counts"].get("groups", {}).get(path[3])
+
+
+def _frame_rates(results: Sequence[EvaluationResult]) -> list[float]:
+    """Return the frame rates that gave the images of results their times, each once."""
+    rates = [result.content.get("run", {}).get("fps") for result in results]
+    return list(dict.fromkeys(rate for rate in rates if rate is not None))
 
 
 def _differing_counts(first: EvaluationResult, second: EvaluationResult, labels: str) -> list[str]:
@@ -259,6 +282,12 @@ def data_warnings(results: Sequence[EvaluationResult]) -> list[str]:
             warnings.append(
                 f"numbers of objects are not comparable: {first.name} and {other.name} count "
                 f"labelled regions from {size} and {other_size} pixels on"
+            )
+        rates = _frame_rates([first, other])
+        if len(rates) > 1:
+            warnings.append(
+                f"seconds are not comparable: {first.name} and {other.name} were evaluated by "
+                f"--fps {rates[0]:g} and {rates[1]:g}"
             )
     return warnings
 
@@ -462,10 +491,10 @@ def _thresholds_words(result: EvaluationResult) -> list[str]:
     return words
 
 
-def _is_flagged_by(label: str, columns: Sequence[_Column], scores: Collection[str]) -> bool:
-    """Return whether a row holds numbers at the threshold of one of the scores."""
+def _flagging_scores(label: str, columns: Sequence[_Column]) -> list[str]:
+    """Return the scores at whose thresholds a row holds numbers, each once."""
     paths = [column.paths[label] for column in columns if label in column.paths]
-    return any(path[0] == "flagged" and path[1] in scores for path in paths)
+    return list(dict.fromkeys(path[1] for path in paths if path[0] == "flagged"))
 
 
 def _chances_of_failures(columns: Sequence[_Column]) -> str:
@@ -486,6 +515,20 @@ def _chances_of_failures(columns: Sequence[_Column]) -> str:
     )
 
 
+class _RecordedThreshold(NamedTuple):
+    """What a result records of a threshold.
+
+    Attributes:
+        value: of the score.
+        sha256: of its file; None of a bare value, and in results of earlier versions.
+        control: the risk that it controls; None of a bare value.
+    """
+
+    value: float | None
+    sha256: str | None
+    control: str | None
+
+
 def _other_thresholds(
     results: Sequence[EvaluationResult], columns: Sequence[_Column], labels: Collection[str]
 ) -> dict[str, str]:
@@ -499,17 +542,23 @@ def _other_thresholds(
                 shown[path[1]] = None
     warnings: dict[str, str] = {}
     for score in shown:
-        thresholds: dict[str, tuple[object, object]] = {}
+        thresholds: dict[str, _RecordedThreshold] = {}
         for result in results:
             numbers = result.content.get("flagged", {}).get(score)
             if numbers is not None:
                 file = result.content.get("run", {}).get("thresholds", {}).get(score, {})
-                thresholds[result.name] = (numbers.get("threshold"), file.get("sha256"))
-        # Results of earlier versions record no file: there equal values count as one threshold.
-        has_files = all(sha256 is not None for _, sha256 in thresholds.values())
+                thresholds[result.name] = _RecordedThreshold(
+                    value=numbers.get("threshold"),
+                    sha256=file.get("sha256"),
+                    control=numbers.get("control"),
+                )
+        # Results of earlier versions record no file: there equal values count as one threshold. A
+        # value without a promise flags otherwise than a file: by regions of another size, say.
+        has_files = all(threshold.sha256 is not None for threshold in thresholds.values())
         names: dict[object, list[str]] = {}
         for name, threshold in thresholds.items():
-            names.setdefault(threshold if has_files else threshold[0], []).append(name)
+            compared = threshold if has_files else threshold._replace(sha256=None)
+            names.setdefault(compared, []).append(name)
         if len(names) > 1:
             of_each = " and ".join(", ".join(of_one) for of_one in names.values())
             warnings[score] = (
@@ -558,15 +607,21 @@ def compare(
     rows = []
     for label in labels:
         row = _row(label, columns, base)
-        if _is_flagged_by(label, columns, other_thresholds) or (
-            chances and label.endswith(FAILURE_AUPR)
-        ):
+        flagging = _flagging_scores(label, columns)
+        at_other_thresholds = len(flagging) > 1 or not other_thresholds.keys().isdisjoint(flagging)
+        if at_other_thresholds or (chances and label.endswith(FAILURE_AUPR)):
             row = replace(row, best=None)
         rows.append(row)
     unlike = [
         column.name for column in columns if has_other_images(columns[base].result, column.result)
     ]
     warnings = [*data_warnings(results), *other_thresholds.values()]
+    flagging_of_rows = [_flagging_scores(label, columns) for label in labels]
+    if any(len(flagging) > 1 for flagging in flagging_of_rows):
+        warnings.append(
+            "numbers of what is flagged are of another threshold in each score, so they do not "
+            "tell the scores apart"
+        )
     if chances and any(label.endswith(FAILURE_AUPR) for label in labels):
         warnings.append(chances)
     return Comparison(
@@ -739,6 +794,9 @@ def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
     for column in (base, other):
         if column.result.replicates is None:
             return Difference(value, reason=f"{column.result.name} has no replicates beside it")
+    units = _resampled_units(base.result), _resampled_units(other.result)
+    if None not in units and units[0] != units[1]:
+        return Difference(value, reason=f"resampled by other units ({units[0]} and {units[1]})")
     assert base.result.replicates is not None
     assert other.result.replicates is not None
     test = paired_difference(
@@ -747,6 +805,12 @@ def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
     if isinstance(test, str):
         return Difference(value, reason=test)
     return Difference(value, test)
+
+
+def _resampled_units(result: EvaluationResult) -> str | None:
+    """Return how --resample made the units of a result; None where it does not say."""
+    unit: str | None = result.content.get("bootstrap", {}).get("unit")
+    return unit
 
 
 def _best(label: str, columns: Sequence[_Column], upwards: bool | None) -> int | None:

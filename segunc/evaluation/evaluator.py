@@ -366,6 +366,33 @@ def _sum_of(content: bytes) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
 
 
+def _shown_sum(total: int) -> str:
+    """Return a sum of hashes as a result holds it."""
+    return f"{total % 2**64:016x}"
+
+
+def image_sums(images: Mapping[str, str | None]) -> dict[str, str]:
+    """Return sums of hashes that tell other images of the same names: of the names as
+    ``frame_names``, and of the images as ``images``, which is left out where one is not known.
+
+    A frame counts by the last part of its name: maps and models name its folders differently. The
+    sums do not depend on the order of the frames.
+
+    Args:
+        images: hash of the image of each frame; None where it is not known.
+    """
+    name_sum = 0
+    image_sum = 0
+    for frame, stamp in images.items():
+        name = frame.rpartition("/")[2].encode()
+        name_sum += _sum_of(name)
+        image_sum += _sum_of(name + b"\0" + (stamp or "").encode())
+    sums = {"frame_names": _shown_sum(name_sum)}
+    if None not in images.values():
+        sums["images"] = _shown_sum(image_sum)
+    return sums
+
+
 class Evaluator(Gatherer):
     """Counts frames by all parts there are.
 
@@ -422,8 +449,6 @@ class Evaluator(Gatherer):
         self.sizes: set[str] = set()  # width x height of the counted frames
         self._counts = Counter[str]()
         self._label_sums = Counter[str]()  # kind of label -> sum of hashes, see _add_labels
-        self._name_sum = 0  # of the counted frames, see _add_image
-        self._image_sum: int | None = 0  # None where the image of some frame is not known
         self._stamps: set[str] = set()
         self.copies = 0
         """Counted frames whose image is that of an earlier one."""
@@ -496,7 +521,8 @@ class Evaluator(Gatherer):
                 height, width = array.shape
                 self.sizes.add(f"{width}x{height}")
         normal, anomalous, ignored = labelled.anomaly_pixels.tolist()
-        labelled_size = 0 if labels is None or prediction is None else labels.size
+        # Without predictions, too: what is flagged counts such pixels.
+        labelled_size = 0 if labels is None else labels.size
         unlabelled = int(np.count_nonzero(labels == IGNORE)) if labelled_size else 0
         self._counts.update(
             frames_scored=1,
@@ -533,21 +559,12 @@ class Evaluator(Gatherer):
         )
 
     def _add_image(self, frame: str) -> None:
-        """Add a frame's name and image to sums that tell other images of the same names.
-
-        As in :meth:`_add_labels`, a frame counts by the last part of its name.
-        """
-        name = frame.rpartition("/")[2].encode()
-        self._name_sum += _sum_of(name)
+        """Note the image of a frame, and whether an earlier one has it."""
         stamp = self.stamp_of(frame)
         self.images[frame] = stamp
         if stamp is not None:
             self.copies += stamp in self._stamps
             self._stamps.add(stamp)
-        if stamp is None or self._image_sum is None:
-            self._image_sum = None
-        else:
-            self._image_sum += _sum_of(name + b"\0" + stamp.encode())
 
     def _add_labels(self, kind: str, frame: str, labels: npt.NDArray[Any] | None) -> None:
         """Add a frame's labels to a sum that tells labels of the same frames from others.
@@ -692,16 +709,14 @@ class Evaluator(Gatherer):
         """Return how many frames and pixels the numbers are of."""
         scored = self._counts["frames_scored"]
         left_out = len(self.left_out)
-        sums = {**self._label_sums, "frame_names": self._name_sum}
-        if self._image_sum is not None:
-            sums["images"] = self._image_sum
         return {
             "frames": scored + left_out,
             "frames_scored": scored,
             "frames_left_out": left_out,
             **self._counts,
             "resampled_units": len(self.units),
-            **{kind: f"{total % 2**64:016x}" for kind, total in sums.items()},
+            **{kind: _shown_sum(total) for kind, total in self._label_sums.items()},
+            **image_sums(self.images),
         }
 
     def _unlabelled_classes(self) -> list[str]:

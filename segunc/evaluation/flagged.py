@@ -124,7 +124,7 @@ class FalseAlarms(Flagged):
 
     Known are the pixels with a class label, except those that an anomaly label marks; nothing else
     counts or is part of a region (8-connected). Its counts are ``[2 C + 3]``: known pixels and
-    flagged ones by class; frames, regions, and frames with one.
+    flagged ones by class; frames with a known pixel, regions, and frames with one.
     """
 
     needs = "class"
@@ -159,7 +159,8 @@ class FalseAlarms(Flagged):
         flagged_by_class = np.bincount(frame.labels[flagged], minlength=number_of_classes)
         sizes = Objects.of(flagged).pixels
         regions = int(np.count_nonzero(sizes >= self.threshold.smallest))
-        of_frame = [1, regions, regions > 0]
+        # A frame without a known pixel can have no false alarm, so its lack of one says nothing.
+        of_frame = [is_labelled.any(), regions, regions > 0]
         return np.concatenate([known_by_class, flagged_by_class, of_frame]).astype(np.int64)
 
     def numbers(self, counts: Counts, forms: Forms) -> Numbers:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from segunc.core.errors import InputError
-from segunc.evaluation.evaluator import Gatherer, Result
+from segunc.evaluation.evaluator import Gatherer, Result, image_sums
 from segunc.evaluation.flagged import JudgedFrames, JudgedRegions, JudgedTogether
 from segunc.evaluation.parts import LabelledFrame
 from segunc.evaluation.resampling import Resampling
@@ -25,12 +25,15 @@ def evaluate_verdicts(
     frames: Sequence[str],
     resampling: Resampling,
     unit: Callable[[str], str],
+    stamp_of: Callable[[str], str | None] = lambda frame: None,
+    video: str | None = None,
 ) -> tuple[Result, Gatherer]:
     """Return the numbers of verdicts on ``frames``, and the counts behind them.
 
     There are numbers of each reviewer and of all together. Where reviewers disagree on frames, the
     numbers of all together are bounds, see :class:`JudgedTogether`; ``unit`` is as of
-    :class:`Gatherer`.
+    :class:`Gatherer`. ``stamp_of`` returns the hash of a frame's image, None where it is not known;
+    ``video`` is the hash of the video that such frames are of.
     """
     reviewers = by_reviewer(verdicts)
     if not reviewers:
@@ -50,7 +53,9 @@ def evaluate_verdicts(
         parts += _parts_of_reviewer(name, judged, theirs)
         reviewer_counts[name] = _reviewer_counts(judged, theirs)
     gatherer = _gathered(parts, frames, verdicts_of_frame, resampling, unit)
+    gatherer.images = {frame: stamp_of(frame) for frame in frames if frame in verdicts_of_frame}
     counts = _frame_counts(frames, verdicts_of_frame)
+    counts |= image_sums({frame: stamp or video for frame, stamp in gatherer.images.items()})
     counts["agreement"] = [asdict(pair) for pair in agreements(verdicts)]
     counts["region_agreement"] = [asdict(pair) for pair in region_agreements(verdicts)]
     counts["verdicts"] = reviewer_counts

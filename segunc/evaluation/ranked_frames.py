@@ -80,7 +80,9 @@ class RankedFrames(ArrayPart):
         if self.classes and frame.prediction is None:
             return None
         truth = self._risk(frame) if self.classes else _holds_anomaly(frame)
-        numbers = aggregates(frame.values(self.score), self.threshold, masses=self.masses)
+        numbers = aggregates(
+            frame.values(self.score), self.threshold, masses=self.masses, kept=frame.kept
+        )
         if not numbers:
             return None
         return np.array([[truth, *numbers.values()]], np.float64)  # None becomes NaN
@@ -155,16 +157,22 @@ def frame_parts(
 
 
 def aggregates(
-    values: Array, threshold: float | None = None, *, masses: bool = False
+    values: Array,
+    threshold: float | None = None,
+    *,
+    masses: bool = False,
+    kept: Array | None = None,
 ) -> dict[str, float]:
     """Return the numbers of a map ``[H, W]`` in real units; none where no pixel is finite.
 
     ``mean`` and ``p99``; with a ``threshold`` the mean of the pixels at or ``above`` it (0 of
     none), and ``component`` and ``region`` as :func:`segunc.maps.statistics.map_statistics` has
     them; with ``masses``, of a map in 0..1, its :func:`mass_ratios`. Pixels that are not finite
-    count for none.
+    count for none, and neither do those that are not ``kept``, bool ``[H, W]``.
     """
     finite = np.isfinite(values)
+    if kept is not None:
+        finite &= kept
     if not finite.any():
         return {}
     numbers = map_statistics(values, threshold, finite)
@@ -173,7 +181,7 @@ def aggregates(
         high = values[finite & is_flagged(values, threshold)]
         numbers["above"] = float(high.mean(dtype=np.float64)) if high.size else 0.0
     if masses:
-        numbers |= mass_ratios(np.nan_to_num(values).clip(0, 1))
+        numbers |= mass_ratios(np.where(finite, values, 0).clip(0, 1))
     return numbers
 
 

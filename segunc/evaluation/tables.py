@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,8 +97,13 @@ def promised(result: Result) -> list[Promise]:
 
 
 def exceeded(numbers: Numbers) -> bool:
-    """Return whether the achieved risk is above the promised level."""
-    return bool(numbers["risk"] > numbers["level"])
+    """Return whether the achieved risk is above the promised level.
+
+    A mean that differs from the level by rounding alone is not: three units that lose a tenth each
+    have a mean of 0.10000000000000002.
+    """
+    is_level = math.isclose(numbers["risk"], numbers["level"], rel_tol=1e-9)
+    return bool(numbers["risk"] > numbers["level"]) and not is_level
 
 
 def unproven(numbers: Numbers) -> bool:

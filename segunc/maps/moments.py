@@ -22,6 +22,7 @@ class Moment:
     name: str
     time: float | None  # seconds in its video; None where unknown
     value: float  # the statistic that chose it
+    flagged: bool = False  # whether a region is known to be flagged; decides among equal values
 
 
 def maps_folders(folder: Path) -> list[Path]:
@@ -79,8 +80,8 @@ def worst_moments(
         apart: seconds between two of them at least, within a video.
         fps: frame rate of images that are a video; it gives them their times, in each folder of
             theirs.
-        values: folder -> frame -> the statistic, in place of the recorded one; a frame that is
-            missing there has 0.
+        values: folder -> frame with a flagged region -> the statistic, in place of the recorded
+            one; a frame that is missing there has 0, and comes after those that are not.
 
     Raises:
         InputError: no frame of a folder has the statistic.
@@ -90,8 +91,13 @@ def worst_moments(
         manifest = read_manifest(folder) or {}
         moments_of_folder = _moments_of(folder, manifest, score, statistic, fps)
         if values is not None:
+            values_of_folder = values.get(folder, {})
             moments_of_folder = [
-                replace(moment, value=values.get(folder, {}).get(moment.name, 0.0))
+                replace(
+                    moment,
+                    value=values_of_folder.get(moment.name, 0.0),
+                    flagged=moment.name in values_of_folder,
+                )
                 for moment in moments_of_folder
             ]
         if moments_of_folder and all(math.isnan(moment.value) for moment in moments_of_folder):
@@ -120,8 +126,8 @@ def _moments_of(
 def separated_peaks(moments: Iterable[Moment], apart: float, count: int) -> list[Moment]:
     """Return the moments of the highest values, highest first, without those near a higher one.
 
-    Of equal values the earlier comes first, and a value of NaN is left out. A moment without a time
-    is near no other.
+    Of equal values a flagged one comes first, then the earlier, and a value of NaN is left out. A
+    moment without a time is near no other.
 
     Args:
         moments: of any number of videos.
@@ -129,7 +135,7 @@ def separated_peaks(moments: Iterable[Moment], apart: float, count: int) -> list
         count: number of moments at most.
     """
     ranked = [moment for moment in moments if not math.isnan(moment.value)]
-    ranked.sort(key=lambda moment: -moment.value)
+    ranked.sort(key=lambda moment: (-moment.value, not moment.flagged))
     peaks: list[Moment] = []
     times_of: dict[tuple[Path, str], list[float]] = defaultdict(list)  # of the peaks, by video
     for moment in ranked:

@@ -33,6 +33,7 @@ from segunc.evaluation.comparison import (
 )
 from segunc.evaluation.resampling import EvaluationResult
 from segunc.evaluation.small_objects import small_objects_of
+from segunc.evaluation.tables import exceeded
 from segunc.frames.source import HASH_DIGITS
 from segunc.maps.learned_frames import round_words
 from segunc.maps.manifest import environment
@@ -732,7 +733,7 @@ def _achieved(
             loss = numbers.get("risk")
             kept = "not measured"
             if loss is not None:
-                kept = "kept" if loss <= level else "exceeded"
+                kept = "exceeded" if exceeded({"risk": loss, "level": level}) else "kept"
             yield {
                 "name": result["name"],
                 "file": result["file"],

@@ -224,11 +224,14 @@ def _folder_name(folder: object) -> str:
 
 @dataclass(frozen=True)
 class _Measured:
-    """The numbers, the counts behind them, and what a user should know."""
+    """The numbers, the counts behind them, what a user should know, and whether frames have a time
+    in a video.
+    """
 
     result: Result
     gatherer: Gatherer
     notes: Sequence[str] = ()
+    of_video: bool = False
 
 
 @takes(EvaluateOptions)
@@ -271,11 +274,22 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
             *([small_objects] if small_objects else []),
             *_notes_on_thresholds(measures.flag, _manifest_of(options)),
             *_notes_on_groups(measures.flag, data.frames),
+            *_note_on_neighbours(options, measured),
             *kept,
         ),
         failure=_failure(result),
         exceeded=tuple(broken),
     )
+
+
+def _note_on_neighbours(options: EvaluateOptions, measured: _Measured) -> Iterator[str]:
+    """Yield a note on intervals over the single frames of a video, which resemble each other."""
+    if options.resample == "frame" and measured.of_video and measured.result["intervals"]:
+        yield (
+            "intervals are over single frames, and frames of one video resemble each other, so "
+            "they are too narrow; --resample 10s takes blocks of 10 seconds, --resample folder "
+            "whole drives"
+        )
 
 
 def _measures_of(options: EvaluateOptions) -> Measures:
@@ -325,6 +339,8 @@ def _run_of(options: EvaluateOptions, measures: Measures, command: str) -> dict[
     source = (manifest or {}).get("run", {})
     if any(threshold.claims(source) for threshold in measures.flag.values()):
         run["calibration_input"] = True
+    if options.fps:
+        run["fps"] = options.fps
     if options.anomaly_class:
         run["anomaly_classes"] = list(options.anomaly_class)
     return run
@@ -667,7 +683,8 @@ def _from_maps(maps: Path, data: _Data, measures: Measures) -> _Measured:
         *_notes_on_learned(model, used, run, evaluator, images_of_run(manifest)),
         *_notes_on_known(used, manifest, maps, evaluator),
     ]
-    return _Measured(result, evaluator, notes)
+    of_video = any(evaluator.time_of(frame) is not None for frame in evaluator.images)
+    return _Measured(result, evaluator, notes, of_video)
 
 
 def _notes_on_known(
@@ -724,14 +741,23 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
     verdicts = [verdict for verdict in merge_verdicts(lists) if verdict.frame in chosen]
     times = {name: record.get("time") for name, record in reader.records.items()}
     unit = resampled_units(measures.resample, times.get)
-    result, gatherer = evaluate_verdicts(verdicts, names, measures.resampling, unit)
+    result, gatherer = evaluate_verdicts(
+        verdicts,
+        names,
+        measures.resampling,
+        unit,
+        stamp_of=lambda frame: reader.records.get(frame, {}).get("stamp"),
+        video=(reader.manifest or {}).get("run", {}).get("input_hash"),
+    )
     result["run"] = _recorded_model(reader.manifest) | data.record()
+    result["run"]["maps_in"] = _folder_name(options.maps)
     # The command names the files, and a file of the same name may be another one later.
     result["run"]["verdict_files"] = [
         {"file": path.name, "sha256": file_sha256(path)} for path in files
     ]
     notes = _notes_on_verdicts(lists, verdicts, result["counts"]["judged_frames"], len(names))
-    return _Measured(result, gatherer, notes)
+    of_video = any(times[frame] is not None for frame in gatherer.images)
+    return _Measured(result, gatherer, notes, of_video)
 
 
 def _notes_on_verdicts(

@@ -23,6 +23,7 @@ from segunc.decisions.events import (
     write_events,
 )
 from segunc.decisions.flags import Threshold, check_promises, ranking_score, read_thresholds
+from segunc.decisions.guarantee import model_of
 from segunc.evaluation.resampling import resampled_units
 from segunc.gallery.pictures import write_crops
 from segunc.maps.encoding import threshold_text
@@ -81,6 +82,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
     manifests = {folder: read_manifest(folder) or {} for folder in folders}
     notes = _gaps(manifests)
     notes += _known_frames(manifests)
+    notes += _models(manifests)
     ranking = _choose_ranking(options, manifests, notes)
     events, regions = _follow(options, folders, notes)
 
@@ -99,12 +101,7 @@ def summary(options: SummaryOptions) -> SummaryResult:
             "--fps gives images their times"
         )
     if ranking.statistic == "region" and not any(moment.value for moment in moments):
-        threshold = "that the maps record" if flagged is None else "of --flag"
-        notes.append(
-            f"no frame has a region above the threshold {threshold} for {ranking.score}, so "
-            "all values are 0 and their order means nothing; --statistic max ranks frames by "
-            "their largest value"
-        )
+        notes.append(_note_on_no_region(ranking.score, moments, flagged))
     result = SummaryResult(
         moments=tuple(moments),
         statistic=f"{ranking.score}.{ranking.statistic}",
@@ -120,6 +117,29 @@ def summary(options: SummaryOptions) -> SummaryResult:
     if result.path:
         write_file(result.path, _table(result))
     return result
+
+
+def _note_on_no_region(
+    score: str, moments: Sequence[Moment], flagged: Mapping[Path, Mapping[str, float]] | None
+) -> str:
+    """Return a note on moments whose regions all have the strength 0.
+
+    Args:
+        score: whose regions they are.
+        moments: the worst ones.
+        flagged: strengths at the threshold of --flag; None at the threshold that the maps record.
+    """
+    if any(moment.flagged for moment in moments):
+        return (
+            f"no flagged region lies above the threshold of --flag for {score}, only at it, so all "
+            f"values are 0; frames with such a region come first; --statistic component ranks "
+            "frames by the pixels of their largest region"
+        )
+    threshold = "that the maps record" if flagged is None else "of --flag"
+    return (
+        f"no frame has a region above the threshold {threshold} for {score}, so all values are 0 "
+        "and their order means nothing; --statistic max ranks frames by their largest value"
+    )
 
 
 @dataclass(frozen=True)
@@ -186,6 +206,18 @@ def _known_frames(manifests: Mapping[Path, Manifest]) -> list[str]:
         if note:
             lines.append(note)
     return lines
+
+
+def _models(manifests: Mapping[Path, Manifest]) -> list[str]:
+    """Return a line on maps folders of several models, which one list ranks."""
+    models = {model_of(manifest.get("run", {})) for manifest in manifests.values()}
+    models.discard("")
+    if len(models) < 2:
+        return []
+    return [
+        f"these maps are of {len(models)} models, whose scores may have other scales, so one list "
+        "does not rank them; --maps with one folder of these ranks its frames alone"
+    ]
 
 
 def _shared_scores(manifests: Mapping[Path, Manifest]) -> list[str]:

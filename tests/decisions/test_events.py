@@ -166,6 +166,42 @@ def test_the_worst_moments_are_those_of_the_threshold_that_is_given(maps_of_a_dr
     assert usual.moments[0].value != result.moments[0].value
 
 
+def test_a_frame_with_a_region_at_the_threshold_comes_before_frames_without(
+    tmp_path: Path,
+) -> None:
+    """What a region exceeds the threshold by is 0 there, as it is where nothing is flagged."""
+    manifest = build_manifest({}, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE)
+    with MapsWriter(tmp_path / "maps", manifest) as writer:
+        for number in range(4):
+            values = np.full((20, 30), 0.01, np.float32)
+            if number == 2:
+                values[5:15, 5:15] = 1
+            content = {"entropy": values, "prediction": np.zeros(values.shape, np.uint8)}
+            writer.commit(writer.store(f"f{number}", content) | {"time": float(number)})
+    result = segunc.summary(tmp_path / "maps", flag=["entropy=1"], apart=0)
+    names = [moment.name for moment in result.moments]
+    assert names == ["f2", "f0", "f1", "f3"]
+    (note,) = [note for note in result.notes if "of --flag" in note]
+    assert note.startswith("no flagged region lies above the threshold of --flag for entropy")
+
+
+@pytest.mark.parametrize(("models", "is_noted"), [("aa", False), ("ab", True)])
+def test_folders_of_several_models_are_noted(tmp_path: Path, models: str, is_noted: bool) -> None:
+    """Their scores may have other scales, and one list ranks them."""
+    for number, model in enumerate(models):
+        run_of_model = {"base_sha256": 64 * model}
+        manifest = build_manifest(
+            run_of_model, ("entropy",), device="cpu", classes=CLASSES, palette=PALETTE
+        )
+        with MapsWriter(tmp_path / "maps" / f"drive{number}", manifest) as writer:
+            values = np.full((20, 30), 0.1, np.float32)
+            content = {"entropy": values, "prediction": np.zeros(values.shape, np.uint8)}
+            writer.commit(writer.store("f", content) | {"time": 0.0})
+    notes = segunc.summary(tmp_path / "maps").notes
+    noted = [note for note in notes if note.startswith("these maps are of 2 models")]
+    assert bool(noted) == is_noted
+
+
 def test_the_largest_regions_are_those_of_the_threshold_that_is_given(
     maps_of_a_drive: Path,
 ) -> None:

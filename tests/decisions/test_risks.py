@@ -257,6 +257,21 @@ def test_an_alarm_counts_where_it_begins() -> None:
     assert losses.tolist() == [MAX_ALARMS, 0]
 
 
+@pytest.mark.parametrize("unit", ["frame", "30s"])
+def test_a_frame_without_normal_ground_says_nothing_of_false_alarms(unit: str) -> None:
+    """No alarm was possible there, so it is no frame without one."""
+    ignored = np.full((5, 5), 255, np.uint8)
+    normal = np.zeros((5, 5), np.uint8)
+    pools = []
+    for label in (ignored, normal):
+        counts = Scene(np.zeros((5, 5), np.uint8), label, None, None).counts("false-alarms")
+        pool = Pool("false-alarms", unit)
+        pool.add(counts)
+        pools.append(pool)
+    assert pools[0].losses() is None
+    assert pools[1].losses() is not None
+
+
 def test_a_unit_without_an_anomaly_has_no_loss_of_misses() -> None:
     unit = Pool("missed-objects", "30s")
     unit.add(np.zeros((2, 2), np.int64))

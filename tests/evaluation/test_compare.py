@@ -248,6 +248,63 @@ def test_what_is_flagged_of_other_labels_is_not_paired(tmp_path: Path, changed: 
         assert row.best is None or not refused
 
 
+GROUP = {"anomaly_frames": 30, "normal_pixels": 4000, "anomaly_pixels": 300}
+
+
+@pytest.mark.parametrize(("pixels", "why"), [(300, None), (301, "the group is of other frames")])
+def test_groups_of_other_frames_are_not_paired(
+    tmp_path: Path, pixels: int, why: str | None
+) -> None:
+    """Two results of the same frames, which different lists put into groups of one name."""
+    paths = flagged_pair(tmp_path)
+    of_scores = "scores.entropy.groups.day.pooled.auroc"
+    of_objects = "flagged.entropy.group.day.found"
+    for path, anomaly_pixels in zip(paths, (300, pixels), strict=True):
+        content = json.loads(path.read_text())
+        content["scores"] = {"entropy": {"groups": {"day": {"pooled": {"auroc": 0.8}}}}}
+        content["flagged"]["entropy"]["group"] = {"day": {"found": 0.5}}
+        groups = {"day": GROUP | {"anomaly_pixels": anomaly_pixels}}
+        content["counts"] = COUNTS | {"groups": groups}
+        path.write_text(json.dumps(content))
+        write_replicates(path, {of_scores: 0.8, of_objects: 0.5})
+    row_of = rows(compare(load_results(paths), keys=["*group*"]))
+    for label in (of_scores, of_objects):
+        assert row_of[label].differences[1].reason == why
+
+
+def test_seconds_of_other_frame_rates_are_not_paired(tmp_path: Path) -> None:
+    paths = flagged_pair(tmp_path)
+    seconds = "flagged.entropy.over_time.seconds_to_detection"
+    detected = "flagged.entropy.over_time.detected"
+    for path, rate in zip(paths, (10.0, 25.0), strict=True):
+        content = json.loads(path.read_text())
+        content["flagged"]["entropy"]["over_time"]["seconds_to_detection"] = 1 / rate
+        content["run"] = {"fps": rate}
+        path.write_text(json.dumps(content))
+        write_replicates(path, {seconds: 1 / rate, detected: 0.5})
+    comparison = compare(load_results(paths))
+    row_of = rows(comparison)
+    assert row_of[seconds].differences[1].reason == "seconds by other frame rates (--fps)"
+    assert row_of[seconds].best is None
+    assert row_of[detected].differences[1].test is not None
+    warning = "seconds are not comparable: first and other were evaluated by --fps 10 and 25"
+    assert comparison.warnings == (warning,)
+
+
+@pytest.mark.parametrize(("unit", "is_paired"), [(r"^(\d)", True), (r"(\d)$", False)])
+def test_units_of_another_rule_are_not_paired(tmp_path: Path, unit: str, is_paired: bool) -> None:
+    """Units of equal names may hold other frames."""
+    paths = pair(tmp_path)
+    for path, resampled in zip(paths, (r"^(\d)", unit), strict=True):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(content | {"bootstrap": {"unit": resampled}}))
+    row = rows(compare(load_results(paths)))[AUROC]
+    assert (row.differences[1].test is not None) == is_paired
+    assert (row.best is not None) == is_paired
+    if not is_paired:
+        assert row.differences[1].reason == r"resampled by other units (^(\d) and (\d)$)"
+
+
 def test_objects_from_another_size_on_are_not_paired(tmp_path: Path) -> None:
     results = flagged_pair(tmp_path, run={"smallest_object": 10})
     row_of = rows(compare(load_results(results)))
@@ -769,6 +826,35 @@ def test_numbers_of_different_thresholds_are_warned_of(
     assert compare(results, keys=["segmentation.*"]).warnings == ()
 
 
+def test_a_value_is_another_threshold_than_a_file_of_this_value(tmp_path: Path) -> None:
+    """A file has a smallest region and a share of its own, which a bare value has not."""
+    paths = thresholds_pair(tmp_path, 0.4, None)
+    content = json.loads(paths[0].read_text())
+    content["flagged"]["entropy"]["control"] = "missed-objects"
+    paths[0].write_text(json.dumps(content))
+    (warning,) = compare(load_results(paths)).warnings
+    assert "belong to different thresholds in first and other" in warning
+
+
+def test_no_score_is_better_at_its_own_threshold(tmp_path: Path) -> None:
+    numbers = {"entropy": {"auroc": 0.9}, "msp": {"auroc": 0.8}}
+    flagged = {"entropy": {"threshold": 0.4, "share": 0.1}, "msp": {"threshold": 0.2, "share": 0.3}}
+    path = write_result(tmp_path / "m.json", numbers, flagged=flagged)
+    replicates = {f"scores.{name}.pooled.auroc": row["auroc"] for name, row in numbers.items()}
+    replicates |= {f"flagged.{name}.share": row["share"] for name, row in flagged.items()}
+    write_replicates(path, replicates)
+    comparison = compare(load_results([path]), scores=["entropy", "msp"])
+    share = rows(comparison)["flagged.share"]
+    assert share.differences[1].test.excludes_zero
+    assert share.best is None
+    assert rows(comparison)["pooled.auroc"].best == 0
+    (warning,) = comparison.warnings
+    assert warning.startswith("numbers of what is flagged are of another threshold in each score")
+    assert (
+        compare(load_results([path]), scores=["entropy", "msp"], keys=["pooled.*"]).warnings == ()
+    )
+
+
 @pytest.mark.parametrize(("value", "best"), [(0.4, 0), (0.5, None)])
 def test_no_column_is_better_at_another_threshold(
     tmp_path: Path, value: float, best: int | None
@@ -882,4 +968,8 @@ def test_settings_of_a_threshold_have_no_difference(tmp_path: Path) -> None:
     row_of = rows(compare(load_results(thresholds_pair(tmp_path, 0.4, "a"))))
     assert row_of["flagged.entropy.level"].differences == (None, None)
     assert row_of["flagged.entropy.units"].differences == (None, None)
+    (threshold,) = compare(
+        load_results(sorted(tmp_path.glob("*.json"))), keys=["flagged.entropy.threshold"]
+    ).rows
+    assert threshold.differences == (None, None)
     assert row_of["flagged.entropy.share"].differences[1] is not None

@@ -99,6 +99,21 @@ def test_false_alarms_are_those_of_a_count_by_hand(
     assert ("recall" in numbers) == anomalies
 
 
+def test_frames_without_a_known_pixel_have_no_share_in_false_alarms() -> None:
+    """There nothing could be a false alarm."""
+    evaluator = Evaluator(
+        ["entropy"], CLASSES, anomalies=None, measures=Measures(flag={"entropy": Threshold(0.4)})
+    )
+    for name, frame in make_run().items():
+        maps = {"entropy": frame.stored["entropy"]}
+        ignored = np.full_like(frame.labels, 255)
+        evaluator.update(name, maps, frame.prediction, labels=frame.labels)
+        evaluator.update(f"{name}_ignored", maps, frame.prediction, labels=ignored)
+    flagged = evaluator.numbers()["flagged"]["entropy"]
+    assert flagged["frames_with_region"] == 1
+    assert flagged["regions_per_frame"] >= 1
+
+
 @each_count
 def test_false_alarms_by_class_are_those_of_a_count_by_hand(
     score: str, value: float, anomalies: bool
@@ -202,6 +217,29 @@ def test_the_title_says_of_which_frames_each_number_is(kinds: dict[str, bool], w
         frames = ["1 frame"]
     title = format_metrics(result).split("Flagged at or above a threshold")[1].splitlines()[0]
     assert title == words.format(*frames)
+
+
+def test_class_labels_count_without_a_prediction() -> None:
+    """What is flagged of known pixels needs none, and other labels must be told apart."""
+    results = []
+    for first_label in (0, 255):
+        evaluator = Evaluator(
+            ["entropy"],
+            CLASSES,
+            anomalies=None,
+            measures=Measures(flag={"entropy": Threshold(0.5)}),
+        )
+        for name, frame in make_run().items():
+            labels = frame.labels.copy()
+            labels[0] = first_label
+            evaluator.update(name, {"entropy": frame.stored["entropy"]}, labels=labels)
+        results.append(evaluator.numbers())
+    first, other = (result["counts"] for result in results)
+    assert first["labelled_frames"] == other["labelled_frames"] == 4
+    assert first["labelled_pixels"] > other["labelled_pixels"] > 0
+    assert first["class_labels"] != other["class_labels"]
+    assert "of the known pixels of 4 frames with class labels" in format_metrics(results[0])
+    assert results[0]["segmentation"]["miou"] is None
 
 
 def test_a_table_shows_a_threshold_so_that_it_can_be_copied() -> None:

@@ -144,9 +144,10 @@ def test_fields_are_the_numbers_of_the_file(anomaly_file):
     assert result.ignored_pixels == sum(int((mask == 255).sum()) for mask in MASKS)
 
 
-def test_class_labels_give_every_number_of_the_command_line(folder):
+@pytest.mark.parametrize("kind", [str, Path])
+def test_class_labels_give_every_number_of_the_command_line(folder, kind):
     expected = of_command_line(
-        folder, labels=folder / "labels", label_map=str(folder / "classes.csv")
+        folder, labels=folder / "labels", label_map=kind(folder / "classes.csv")
     )
     result = segunc.score(MAPS, LABELS, classes=CLASSES, replicates=60)
     assert len(expected["intervals"]) > 10

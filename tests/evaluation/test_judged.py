@@ -2,9 +2,11 @@
 evaluated.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,16 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from segunc.core.errors import InputError
+from segunc.evaluation.comparison import compare, format_comparison, has_other_images
 from segunc.evaluation.evaluator import NO_INTERVALS
 from segunc.evaluation.flagged import DISPUTED
 from segunc.evaluation.from_verdicts import evaluate_verdicts
-from segunc.evaluation.resampling import Resampling
+from segunc.evaluation.resampling import (
+    Resampling,
+    load_results,
+    save_replicates,
+    sidecar_path,
+)
 from segunc.evaluation.tables import format_metrics
 from segunc.maps.verdicts import JudgedRegion, RegionAgreement, Verdict, region_agreements
 
@@ -107,6 +115,31 @@ def test_intervals_of_verdicts(of_anna) -> None:
     # Three of twenty units know of regions.
     reasons = of_anna["bootstrap"]["no_interval"]
     assert "resampled units say something" in reasons["verdicts.reviewers.anna.regions.recall"]
+
+
+@pytest.mark.parametrize("is_video", [False, True])
+def test_results_of_verdicts_tell_other_images_of_equal_names(
+    tmp_path: Path, is_video: bool
+) -> None:
+    """The frames of a video have no hashes of their own."""
+    results = []
+    for name in ("monday", "friday"):
+        result, gatherer = evaluate_verdicts(
+            ANNA,
+            FRAMES,
+            Resampling(40),
+            str,
+            stamp_of=lambda frame, drive=name: None if is_video else f"{drive} {frame}",
+            video=name if is_video else None,
+        )
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(result))
+        save_replicates(sidecar_path(path), gatherer.replicates())
+        results += load_results([path])
+    assert has_other_images(*results)
+    assert not has_other_images(results[0], results[0])
+    text = format_comparison(compare(results))
+    assert "friday less monday: paired by frame name; the images differ." in text
 
 
 def test_tables_of_verdicts(of_anna) -> None:

@@ -217,6 +217,7 @@ def test_maps_on_disk_take_times(tmp_path: Path) -> None:
     result = segunc.evaluate(**asked)
     expected = evaluate()["flagged"]["energy"]["over_time"] | {"tracks": 3, "alarms": 4}
     assert result.numbers["flagged"]["energy"]["over_time"] == expected
+    assert result.numbers["run"]["fps"] == FPS
     text = format_metrics(result.numbers)
     assert "| found at the threshold (of all objects) |" in text
     assert "| found at 5 % flagged (of all objects) |" in text
@@ -230,3 +231,28 @@ def test_maps_on_disk_take_times(tmp_path: Path) -> None:
         for row in compare(load_results([tmp_path / "result.json"] * 2, ["a", "b"])).rows
     }
     assert rows["flagged.energy.over_time.flicker"].higher_is_better is False
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_noted"),
+    [
+        ({"fps": 4.0}, True),
+        ({"fps": 4.0, "resample": "1s"}, False),
+        ({"fps": 4.0, "replicates": 0}, False),
+        ({}, False),
+    ],
+)
+def test_intervals_over_the_frames_of_a_video_are_noted(
+    tmp_path: Path, asked: dict[str, Any], is_noted: bool
+) -> None:
+    """Frames of one video resemble each other, so their intervals are too narrow."""
+    for index in range(8):
+        values, label = frame(index)
+        for folder in ("maps/energy/a", "labels/a"):
+            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "maps/energy/a" / f"{index}.npy", values)
+        cv2.imwrite(str(tmp_path / "labels/a" / f"{index}.png"), label)
+    usual = {"maps": tmp_path / "maps", "anomaly_labels": tmp_path / "labels", "replicates": 40}
+    notes = segunc.evaluate(**usual | asked).notes
+    words = "intervals are over single frames, and frames of one video resemble each other"
+    assert any(note.startswith(words) for note in notes) == is_noted

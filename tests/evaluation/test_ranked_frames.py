@@ -64,6 +64,26 @@ def test_numbers_of_small_maps_are_those_by_hand() -> None:
     assert coarse.size < MAX_WINDOW_PIXELS < 4 * coarse.size
 
 
+def test_pixels_that_a_mask_leaves_out_count_for_no_frame() -> None:
+    """Maps hold zeros there, which are the highest values of a score below zero."""
+    kept = np.zeros((10, 10), bool)
+    kept[:5] = True
+    evaluator = Evaluator(["deterministic-energy"], None, anomalies=["a", "b", "c", "d"])
+    for frame, highest in (("a", -9.0), ("b", -2.0), ("c", -8.0), ("d", -3.0)):
+        values = np.full((10, 10), -10.0, np.float16)
+        values[0] = highest
+        values[~kept] = 0
+        anomaly = np.zeros((10, 10), np.uint8)
+        anomaly[0, 0] = int(highest > -5)
+        anomaly[~kept] = 255
+        evaluator.update(frame, {"deterministic-energy": values}, anomaly=anomaly, kept=kept)
+    assert evaluator.numbers()["frames"]["deterministic-energy"]["p99"]["auroc"] == 1
+    values = np.linspace(0, 1, 100).reshape(10, 10)
+    assert aggregates(values, 0.4, masses=True, kept=kept) == pytest.approx(
+        aggregates(np.where(kept, values, np.nan), 0.4, masses=True)
+    )
+
+
 def test_both_tasks_are_scored_as_scikit_learn_and_the_definition_do() -> None:
     truth, risk = GENERATOR.integers(0, 2, 40), GENERATOR.random(40)
     values = (truth + risk + GENERATOR.random(40)).round(1)  # with ties

@@ -22,7 +22,7 @@ from segunc.evaluation.parts import (
     PartBuilder,
 )
 from segunc.evaluation.resampling import Resampling
-from segunc.evaluation.tables import format_metrics
+from segunc.evaluation.tables import exceeded, format_metrics
 from tests.evaluation.runs import CLASSES, make_run
 from tests.maps.foreign import write_map
 from tests.outside import metric_part
@@ -127,3 +127,11 @@ def test_the_verb_prints_a_section_of_another_package(register, tmp_path: Path, 
     assert not code
     rows = table_of(capsys.readouterr().out, "sharpness")
     assert [row[0] for row in rows] == ["entropy, mean score", "entropy, frames"]
+
+
+@pytest.mark.parametrize(("risk", "is_exceeded"), [(sum([0.1] * 3) / 3, False), (0.1001, True)])
+def test_a_risk_that_rounding_lifts_above_its_level_keeps_the_promise(
+    risk: float, is_exceeded: bool
+) -> None:
+    assert risk > 0.1
+    assert exceeded({"risk": risk, "level": 0.1}) == is_exceeded

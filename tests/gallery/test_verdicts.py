@@ -233,6 +233,9 @@ def test_the_verb_evaluates_verdicts_on_maps(
     assert "too few resampled units: 3" in printed
     (result,) = load_results([out])
     assert result.numbers["verdicts", "together", "precision"] == 1 / 3
+    # What a comparison says of the result.
+    assert result.content["run"]["maps_in"] == Path(scene.maps).name
+    assert {"frame_names", "images"} <= result.content["counts"].keys()
 
 
 def test_verdicts_on_some_frames_are_counted_alone(scene: Scene, judged: Path) -> None:
