@@ -30,8 +30,6 @@ from segunc.training.config import (
     S,
     environment,
     list_of_frames,
-    record_data,
-    save_config,
     settings_of_training,
 )
 from segunc.training.fit_data import DataSource
@@ -117,12 +115,12 @@ class FinetuneRun(FitRun[S]):
         if self.epochs:
             self.data.prepare_data(selects=False)
             self._note_epoch_frames()
-        self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=model.sha256)
+        self.resume = claim_checkpoints(
+            out, "finetune", config.plain(), self._seen_frames(), base_sha256=model.sha256
+        )
         if self.resume is not None and not source.settings and self.source:
             note = f"continues from {self.resume}; whether it saw the same data is not known"
             warnings.warn(note, NoteWarning, stacklevel=caller_level())
-        save_config(config, out, "finetune")
-        record_data(out, config.data, model.folder)
         self.measured: dict[str, Any] = {}
         self._start = time.perf_counter()
 
@@ -155,6 +153,16 @@ class FinetuneRun(FitRun[S]):
                 message = f"{setting} needs data: {error.message}"
                 hint = getattr(self.options, "without_data", error.hint)
                 raise InputError(message, hint=hint) from error
+
+    def _seen_frames(self) -> list[str] | None:
+        """Return the names of the training frames of a data set; None where none are looked at, or
+        a program hands over the data.
+        """
+        needs = getattr(self.options, "uses_data", {"train": "what is trained"})
+        if "train" not in needs or not self.source.settings:
+            return None
+        names: list[str] = self.data.frame_names("train")
+        return names
 
     def _note_epoch_frames(self) -> None:
         """Note frames that chose the epoch of the base and are trained on now, as far as the base
