@@ -493,8 +493,8 @@ def frames_to_learn(run: FitRun[Student]) -> Iterator[tuple[str, Image]]:
             "spaced ones cannot be chosen",
             hint="--distil.frames 0 takes all of them, or give a folder of its frames",
         )
-    chosen = spaced(count or 0, settings.frames) if settings.frames else None
-    for frame in source.frames(lambda index, _: chosen is not None and index not in chosen):
+    some = set(spaced(count or 0, settings.frames)) if settings.frames else None
+    for frame in source.frames(lambda index, _: some is not None and index not in some):
         if frame.image is None:
             raise InputError(f"a frame cannot be read: {frame.error}")
         yield frame.name, shown_colours(frame.image)
