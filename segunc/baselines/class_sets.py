@@ -10,6 +10,7 @@ the expected share of a frame's labelled pixels whose true class is outside of t
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -22,7 +23,7 @@ from torch import Tensor
 from segunc.affine.noise import DEFAULT_SCHEME
 from segunc.baselines.fitted import SeenFrame, frames_as_seen
 from segunc.core.bounds import Bound, NonNegativeInt, PositiveInt
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.terminal import counted
 from segunc.data.labels import UNKNOWN
 from segunc.decisions.risks import LossSums, Method as Guarantee
@@ -30,7 +31,7 @@ from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
 from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings
-from segunc.sampling.sampler import Sampler
+from segunc.sampling.sampler import Sampler, caller_level
 from segunc.scores import SET_THRESHOLD
 
 LAMBDA_STEPS = 1 << 16  # lambda is k / LAMBDA_STEPS, which float32 holds exactly
@@ -172,6 +173,29 @@ class CalibrationSums:
         self.set_sizes += len(keys) * shares_up_to(keys)
 
 
+CHOSEN_WORDS = {
+    "weights": "its weights",
+    "epoch": "its best epoch",
+    "calibration": "its temperature",
+}
+"""What of a model decides its class probabilities, and is chosen or fitted on frames."""
+
+
+def chosen_words(run: FitRun[PredictionSets]) -> str:
+    """Return what the model owes to the frames of the calibration, in the beginning of a sentence;
+    empty where no record says so.
+    """
+    split = run.settings.split
+    chosen = run.chosen_on(split)
+    words = [CHOSEN_WORDS[name] for name in chosen if name in CHOSEN_WORDS]
+    if not words:
+        return ""
+    return (
+        f"these frames are of the split {split}, on which the model got {' and '.join(words)}, and "
+        "the promise needs frames that nothing was chosen on"
+    )
+
+
 def fit_class_sets(run: FitRun[PredictionSets]) -> Model:
     """Return the model with a lambda that was calibrated on labelled frames.
 
@@ -180,6 +204,10 @@ def fit_class_sets(run: FitRun[PredictionSets]) -> Model:
     """
     settings = run.settings
     model = run.model
+    run.check_labels()
+    chosen = chosen_words(run)
+    if chosen:
+        warnings.warn(chosen, NoteWarning, stacklevel=caller_level())
     sampler = Sampler(
         model.network,
         model.posterior,
@@ -203,6 +231,13 @@ def fit_class_sets(run: FitRun[PredictionSets]) -> Model:
     guarantee.check_units(losses, settings.level, units, "--class_sets.level")
     step = guarantee.certified(losses, settings.level)
     assert step is not None  # at lambda 1 every set holds all classes
+    condition = (
+        f"It holds where frames come as the {losses.units} of the calibration did, with "
+        f"{sampler.draws} draws of seed {settings.seed} at the same size; another domain or "
+        "corrupted images void it."
+    )
+    if chosen:
+        condition = f"{condition[:-1]}; {chosen}."
     sets = ClassSets(
         threshold=step / LAMBDA_STEPS,
         level=settings.level,
@@ -213,11 +248,7 @@ def fit_class_sets(run: FitRun[PredictionSets]) -> Model:
             f"On average, at most {100 * settings.level:.3g} % of the labelled pixels of a frame "
             "have their true class outside of their set."
         ),
-        condition=(
-            f"It holds where frames come as the {losses.units} of the calibration did, with "
-            f"{sampler.draws} draws of seed {settings.seed} at the same size; another domain or "
-            "corrupted images void it."
-        ),
+        condition=condition,
         draws=sampler.draws,
         seed=settings.seed,
         fitted_on=run.fitted_on(settings.split),

@@ -477,6 +477,8 @@ def frames_to_learn(run: FitRun[Student]) -> Iterator[tuple[str, Image]]:
     if not settings.input:
         data = run.data.dataset("train")
         chosen = spaced(len(data), settings.frames)
+        if run.source.settings:
+            run.note_epoch_frames(data.samples[index].name for index in chosen)
         progress = ConsoleProgress(label="teacher", quiet=run.quiet)
         for index in progress.follow(chosen):
             image = as_8_bits(data.read(index)[0])
@@ -484,8 +486,15 @@ def frames_to_learn(run: FitRun[Student]) -> Iterator[tuple[str, Image]]:
             yield data.samples[index].name if has_names else content_name(image), image
         return
     source = open_source(settings.input, all_images=False)
-    chosen = spaced(source.length or source.length_hint or 0, settings.frames)
-    for frame in source.frames(lambda index, _: index not in chosen):
+    count = source.length or source.length_hint
+    if settings.frames and not count:
+        raise InputError(
+            f"{settings.input} does not say how many frames it has, so {settings.frames} evenly "
+            "spaced ones cannot be chosen",
+            hint="--distil.frames 0 takes all of them, or give a folder of its frames",
+        )
+    some = set(spaced(count or 0, settings.frames)) if settings.frames else None
+    for frame in source.frames(lambda index, _: some is not None and index not in some):
         if frame.image is None:
             raise InputError(f"a frame cannot be read: {frame.error}")
         yield frame.name, shown_colours(frame.image)

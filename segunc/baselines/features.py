@@ -498,6 +498,27 @@ class TrainingFeatures:
         return {**tensors, **_stored_encoder(self.encoder)}
 
 
+def bank_content(
+    tensors: Mapping[str, Tensor], *, smoothing: float, resolution: Resolution
+) -> bytes:
+    """Return the content of the file of a bank.
+
+    It names the settings that decide distances and change no tensor. So its hash, by which maps and
+    thresholds know a bank, tells banks of other settings apart.
+
+    Args:
+        tensors: of the bank, and the weights of a second encoder.
+        smoothing: standard deviation of the Gaussian filter, in pixels.
+        resolution: size to which frames are brought for the encoder.
+    """
+    settings = {}
+    if smoothing:
+        settings["smoothing"] = repr(float(smoothing))
+    if resolution != "network":
+        settings["resolution"] = resolution
+    return save(dict(tensors), settings or None)
+
+
 def _stored_encoder(encoder: nn.Module) -> dict[str, Tensor]:
     """Return the weights of a second encoder by the names that a bank stores them under; none of
     the network itself.
@@ -569,7 +590,9 @@ def fit_features(run: FitRun[FeatureDensity]) -> Model:
     features = TrainingFeatures(model.network, settings, run.say)
     with torch.inference_mode():
         names = features.gather(run)
-    content = save(features.tensors())
+    content = bank_content(
+        features.tensors(), smoothing=settings.smoothing, resolution=settings.resolution
+    )
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     if isinstance(features.encoder, SecondEncoder):
@@ -670,7 +693,9 @@ def _fit_verdicts(run: FitRun[FeatureDensity]) -> Model:
     tensors, extractor = bank.opened(model)
     bank_before = BankBefore(tensors, bank.frames, whole=bank.resolution == "frame")
     growth = grow(model.network, judged, extractor, bank_before, settings.images)
-    content = save({**tensors, **growth.tensors()})
+    content = bank_content(
+        {**tensors, **growth.tensors()}, smoothing=bank.smoothing, resolution=bank.resolution
+    )
     entry = {**growth.record(judged), "date": run.fitted_on("train")["date"]}
     grown = replace(
         bank,

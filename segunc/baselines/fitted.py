@@ -45,12 +45,20 @@ def frames_of(run: FitRun[Any]) -> Any:
 def frames_compared(model: Model, fold: Any) -> set[str] | None:
     """Return the names of the frames whose features those of a fold are compared with; None for all
     in the bank.
+
+    A split val may have changed since the bank was made: its frames that are in the bank are left
+    out, where others are left.
     """
+    features = model.attachments.get("features")
     if fold.validation == "val":
-        return None
+        frames = fold.dataset("val")
+        if features is None or not hasattr(frames, "samples"):
+            return None
+        known = set(features.frames)
+        others = known.difference(sample.name for sample in frames.samples)
+        return others if others and others != known else None
     train = {sample.name for sample in fold.dataset("train").samples}
     held_out = {sample.name for sample in fold.dataset("val").samples}
-    features = model.attachments.get("features")
     if features is not None:
         train.update(features.frames)
     return train - held_out

@@ -10,6 +10,7 @@ unbiased estimate of the mean over all labelled pixels of the frames.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch import Tensor
 from segunc.affine.noise import mix_seed
 from segunc.baselines.fitted import frames_as_seen
 from segunc.core.bounds import NonNegativeInt, PositiveInt
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.terminal import counted
 from segunc.data.labels import IGNORE
 from segunc.posteriors.fit_run import FitRun
@@ -31,6 +32,7 @@ from segunc.posteriors.model import Attachment, Model
 from segunc.posteriors.settings import MethodSettings
 from segunc.sampling import Sampler
 from segunc.sampling.branches import branches_of, draws_of
+from segunc.sampling.sampler import caller_level
 from segunc.uncertainty import Calibrator
 
 # Temperatures between which the best is sought; those of networks in use lie in 0.5 to 5.
@@ -227,6 +229,13 @@ def scale_temperature(run: FitRun[Temperature]) -> Model:
     """
     settings = run.settings
     model = run.model
+    run.check_labels()
+    if "weights" in run.chosen_on(settings.split):
+        note = (
+            f"the network was trained on the split {settings.split}, where it makes fewer mistakes "
+            "than on other frames, so this temperature is too low for them"
+        )
+        warnings.warn(note, NoteWarning, stacklevel=caller_level())
     sample = sample_pixels(run)
     frames = int(sample.frames[-1]) + 1
     pixels = len(sample.labels)

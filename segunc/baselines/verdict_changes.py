@@ -4,6 +4,7 @@ once more with the new bank, and alarms before and after are compared.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from segunc.affine.noise import DEFAULT_SCHEME, NoiseSource, Scheme
 from segunc.baselines.verdict_features import (
     FALSE_ALARM,
     JudgedFrame,
@@ -43,7 +45,7 @@ from segunc.maps.regions import (
 )
 from segunc.posteriors.model import Model
 from segunc.sampling.sampler import Sampler, sample_frames
-from segunc.scores import FEATURE_DISTANCE
+from segunc.scores import FEATURE_DISTANCE, SCORES, with_parts
 from segunc.training.batches import spaced
 
 TRUE_ALARM = "true-alarm"
@@ -123,6 +125,9 @@ def compare_alarms(
         return f"the maps hold no {score}, which flagged the regions"
     if "alpha" in judged.settings:
         return "the maps were made with another --alpha than that of the model"
+    other = _other_model(model, judged.settings, score)
+    if other:
+        return f"the maps were made by a model with another {other} than the base"
     if FEATURE_DISTANCE not in model.needs([score]):
         return (
             f"the alarms are of {score}, which does not look at the bank; it changes knn and the "
@@ -145,6 +150,40 @@ def compare_alarms(
         alarms=tuple(alarms),
         coverage=_coverage(judged, with_alarms, names, comparison.touched),
     )
+
+
+def _other_model(model: Model, run: Mapping[str, Any], score: str) -> str:
+    """Return in what the model that made the maps differs from this one, as far as the score
+    depends on it; empty where it does not. Network and bank are checked before.
+
+    Args:
+        model: with the new bank, and with the sum of scores of before.
+        run: what the maps record of their run.
+        score: that flagged the regions.
+    """
+    sources: set[str] = set()
+    for part in with_parts([score], model.attachments.values()):
+        sources.update(SCORES[part].sources)
+    if "draws" in sources and run.get("posterior_sha256") != model.posterior_sha256:
+        return "posterior"
+    if sources & {"draws", "base"}:
+        temperatures = (run.get("temperature", 1.0), run.get("calibrator_sha256"))
+        if temperatures != (model.temperature, model.hashes["calibrator_sha256"]):
+            return "temperature"
+    for attachment in model.used([score]):
+        if not attachment.of_others:
+            continue  # the bank, which was checked
+        for key, value in attachment.record().items():
+            # The manifest was read from JSON.
+            if run.get(key) != json.loads(json.dumps(value)):
+                return attachment.what
+    return ""
+
+
+def _noise_of(run: Mapping[str, Any]) -> NoiseSource:
+    """Return the noise of a run; runs of earlier versions do not record its scheme."""
+    scheme: Scheme = run.get("scheme") or DEFAULT_SCHEME
+    return NoiseSource(run["seed"], scheme, run["draws"])
 
 
 def _coverage(
@@ -203,7 +242,8 @@ class _Comparison:
             model.network,
             model.posterior if model.bayesian else None,
             draws=judged.settings["draws"],
-            seed=judged.settings["seed"],
+            seed=_noise_of(judged.settings),
+            scope=judged.settings.get("scope"),
             scores=[score],
             fitted=model.fitted([score]),
         )

@@ -18,7 +18,6 @@ from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError, NoteWarning
-from segunc.data.training_frames import note_on_epoch_frames
 from segunc.networks.copies import copy_network
 from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.model import Model, configuration_documents, restored
@@ -29,10 +28,6 @@ from segunc.training.config import (
     FinetuneConfig,
     S,
     environment,
-    list_of_frames,
-    record_data,
-    save_config,
-    settings_of_training,
 )
 from segunc.training.fit_data import DataSource
 from segunc.training.lightning_runs import claim_checkpoints, fit
@@ -116,13 +111,14 @@ class FinetuneRun(FitRun[S]):
         self.precision: Precision = "bfloat16" if is_bfloat16 else "float32"
         if self.epochs:
             self.data.prepare_data(selects=False)
-            self._note_epoch_frames()
-        self.resume = claim_checkpoints(out, "finetune", config.plain(), base_sha256=model.sha256)
+            if self.source.settings:
+                self.note_epoch_frames(self.data.frame_names("train"))
+        self.resume = claim_checkpoints(
+            out, "finetune", config.plain(), self._seen_frames(), base_sha256=model.sha256
+        )
         if self.resume is not None and not source.settings and self.source:
             note = f"continues from {self.resume}; whether it saw the same data is not known"
             warnings.warn(note, NoteWarning, stacklevel=caller_level())
-        save_config(config, out, "finetune")
-        record_data(out, config.data, model.folder)
         self.measured: dict[str, Any] = {}
         self._start = time.perf_counter()
 
@@ -141,7 +137,7 @@ class FinetuneRun(FitRun[S]):
         needs = getattr(self.options, "uses_data", {"train": "what is trained"})
         if self.source:
             if needs and getattr(self.options, "needs_labels", True):
-                self._check_labels()
+                self.check_labels()
             self.data.seed += self.options.seed
         elif needs:
             _ = self.data
@@ -156,39 +152,15 @@ class FinetuneRun(FitRun[S]):
                 hint = getattr(self.options, "without_data", error.hint)
                 raise InputError(message, hint=hint) from error
 
-    def _note_epoch_frames(self) -> None:
-        """Note frames that chose the epoch of the base and are trained on now, as far as the base
-        records them (:class:`NoteWarning`).
+    def _seen_frames(self) -> list[str] | None:
+        """Return the names of the training frames of a data set; None where none are looked at, or
+        a program hands over the data.
         """
-        settings = self.source.settings
-        if not settings:
-            return  # frames that a program hands over have no names
-        provenance = self.model.network.description.provenance
-        before = provenance.get("data") or {}
-        now = settings_of_training(settings)
-        if before and before.get("dataset") != now.get("dataset"):
-            return  # other frames may have the same names
-        is_plain = not before.get("anomaly_class") and not now.get("anomaly_class")
-        is_same_list = provenance.get("frames_sha256") == list_of_frames(settings).get(
-            "frames_sha256"
-        )
-        validations = {before.get("validation"), now.get("validation")}
-        note = note_on_epoch_frames(
-            provenance,
-            self.data.frame_names("train"),
-            str(self.model.folder or "the network"),
-            is_same_split=validations == {"val"} and is_plain and is_same_list,
-        )
-        if note:
-            warnings.warn(note, NoteWarning, stacklevel=caller_level())
-
-    def _check_labels(self) -> None:
-        """Raise InputError where the data are images without labels."""
-        if not getattr(self.data, "has_labels", True):
-            raise InputError(
-                f"the method {self.method} needs labels, and a list of images has none",
-                hint="give batches (image, label), such as a DataLoader",
-            )
+        needs = getattr(self.options, "uses_data", {"train": "what is trained"})
+        if "train" not in needs or not self.source.settings:
+            return None
+        names: list[str] = self.data.frame_names("train")
+        return names
 
     def train_batches(self) -> Iterator[Batch]:
         """Yield an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""

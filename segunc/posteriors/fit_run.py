@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Generic, cast
 
 import torch
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.version import now
 from segunc.data.datasets import DATA_OF_PROGRAM
-from segunc.data.training_frames import SELECTION
+from segunc.data.training_frames import SELECTION, note_on_epoch_frames
+from segunc.posteriors.map_records import chosen_on
 from segunc.posteriors.model import Attachment, Model, configuration_documents
-from segunc.training.config import DATA, FinetuneConfig, FitConfig, S
+from segunc.sampling.sampler import caller_level
+from segunc.training.config import (
+    DATA,
+    FinetuneConfig,
+    FitConfig,
+    S,
+    list_of_frames,
+    settings_of_training,
+)
 from segunc.training.fit_data import DataSource
 
 Say = Callable[[str], None]  # receives a line for each step of a fit
@@ -73,6 +83,50 @@ class FitRun(Generic[S]):
         self._tell_frames(data)
         return data
 
+    def check_labels(self) -> None:
+        """Raise InputError where the data are images without labels."""
+        if not getattr(self.data, "has_labels", True):
+            raise InputError(
+                f"the method {self.method} needs labels, and a list of images has none",
+                hint="give batches (image, label), such as a DataLoader",
+            )
+
+    def chosen_on(self, split: str) -> list[str]:
+        """Return what of the model was chosen or fitted on a split of its data set, as far as it is
+        recorded: ``weights``, ``epoch`` or names of attachments.
+        """
+        place = (str(self.config.data.get("dataset")), self._recorded_split(split))
+        provenance = self.model.network.description.provenance
+        records = chosen_on(provenance, self.model.attachments)
+        return [entry["what"] for entry in records if (entry["dataset"], entry["split"]) == place]
+
+    def note_epoch_frames(self, names: Iterable[str]) -> None:
+        """Note frames that chose the epoch of the base and are trained on now, as far as the base
+        records them (:class:`NoteWarning`).
+
+        Args:
+            names: of the frames of a data set that are trained on.
+        """
+        settings = self.source.settings
+        provenance = self.model.network.description.provenance
+        before = provenance.get("data") or {}
+        now = settings_of_training(settings)
+        if before and before.get("dataset") != now.get("dataset"):
+            return  # other frames may have the same names
+        is_plain = not before.get("anomaly_class") and not now.get("anomaly_class")
+        is_same_list = provenance.get("frames_sha256") == list_of_frames(settings).get(
+            "frames_sha256"
+        )
+        validations = {before.get("validation"), now.get("validation")}
+        note = note_on_epoch_frames(
+            provenance,
+            names,
+            str(self.model.folder or "the network"),
+            is_same_split=validations == {"val"} and is_plain and is_same_list,
+        )
+        if note:
+            warnings.warn(note, NoteWarning, stacklevel=caller_level())
+
     def _tell_frames(self, data: Any) -> None:
         """Say which frames of a data set are left out of what the method looks at, if any."""
         needs = getattr(self.settings, "uses_data", {"train": "what is trained"})
@@ -101,8 +155,9 @@ class FitRun(Generic[S]):
 
     def fitted_on(self, split: str) -> dict[str, Any]:
         """Return a record of the frames, the date and the version of torch."""
-        size = self.config.data.get("size")
         images = getattr(self.settings, "images", None)
+        # Frames of images are seen at the size of the network.
+        size = None if images else self.config.data.get("size")
         dataset = images or self.config.data.get("dataset")
         return {
             "dataset": dataset or DATA_OF_PROGRAM,

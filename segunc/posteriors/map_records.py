@@ -99,13 +99,13 @@ def model_record(
     rounds = getattr(features, "verdicts", ())
     if rounds:
         record["verdicts"] = learned_record(rounds)
-    chosen_on = _chosen_on(description.provenance, attachments)
-    if chosen_on:
-        record["chosen_on"] = chosen_on
+    records = chosen_on(description.provenance, attachments)
+    if records:
+        record["chosen_on"] = records
     return record
 
 
-def _chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> list[dict[str, str]]:
+def chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return what was chosen or fitted on which split of which data set, as far as it is recorded.
 
     Of images without a data set, whose frames are not recorded, ``images`` names the folder, the
@@ -115,22 +115,22 @@ def _chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> li
         trained: how the network was trained, by its description.
         attachments: what was fitted on the model, by name.
     """
-    chosen_on: list[dict[str, str]] = []
+    records: list[dict[str, str]] = []
     if trained.get("trained"):
-        chosen_on.append({"what": "weights", "dataset": str(trained["dataset"]), "split": "train"})
+        records.append({"what": "weights", "dataset": str(trained["dataset"]), "split": "train"})
     # Another way to validate makes a split of its own, which no data set has.
     if trained.get("trained") and trained.get("validation") == "val":
         on_train = is_selected_on_train("val", frames_record(trained))
         split = SELECTION if on_train else "val"
-        chosen_on.append({"what": "epoch", "dataset": str(trained["dataset"]), "split": split})
+        records.append({"what": "epoch", "dataset": str(trained["dataset"]), "split": split})
     for name, attachment in attachments.items():
         made = getattr(attachment, "fitted_on", {})
         if made.get("dataset") and made.get("split"):
             where = {"dataset": str(made["dataset"]), "split": str(made["split"])}
             if _is_of_images(made):
                 where["images"] = where["dataset"]
-            chosen_on.append({"what": name, **where})
-    return chosen_on
+            records.append({"what": name, **where})
+    return records
 
 
 def _is_of_images(made: Mapping[str, Any]) -> bool:

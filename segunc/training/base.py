@@ -426,6 +426,9 @@ def train_network(
             provenance[RECORD] = frames.record(selected=selected)
         network.description = replace(network.description, provenance=provenance)
         if is_first_process():
+            # With the network: until now, the folder may hold an earlier one and its records.
+            save_config(config, out, "train")
+            record_data(out, config.data)
             save_network(network, out)
             write_json(out / MEASURED, measured)  # last: it says that the network is finished
         return network.eval(), measured
@@ -454,22 +457,23 @@ def _fit_best(
     best = ModelCheckpoint(
         out / CHECKPOINTS, "best", monitor="val/miou", mode="max", enable_version_counter=False
     )
-    resume = claim_checkpoints(out, "train", config.plain())
+    resume = claim_checkpoints(out, "train", config.plain(), _seen_frames(data))
     callbacks: list[Callback] = [best, LastEpochValidation()]
     if settings.get("logger", True):  # the monitor refuses a run without a logger
         callbacks.append(LearningRateMonitor("step"))
     trainer = make_trainer(settings, out, "train", *callbacks)
     # Of a network that was finished before.
     remove_result(out / MEASURED, is_measured, "what a training measured")
-    save_config(config, out, "train")
-    record_data(out, config.data)
     start = time.perf_counter()
     fit(trainer, task, resume, datamodule=data)
     seconds = time.perf_counter() - start
     best_epoch = None
+    score = None
     if best.best_model_path:
-        best_epoch = _load_network_of(task, Path(best.best_model_path))
-    score = best.best_model_score
+        best_epoch, states = _load_network_of(task, Path(best.best_model_path))
+        # A run that was killed between its two checkpoints may have left a better one than it
+        # remembers.
+        score = states.get(best.state_key, best.state_dict())["best_model_score"]
     return {
         "val_miou": None if score is None else float(score),
         "best_epoch": best_epoch,
@@ -480,9 +484,14 @@ def _fit_best(
     }
 
 
-def _load_network_of(task: SegmentationTask, checkpoint: Path) -> int:
+def _seen_frames(data: SegmentationDataModule) -> list[str]:
+    """Return the names of the frames that a training learns from and chooses its epoch on."""
+    return [*data.frame_names("train"), *data.frame_names("val")]
+
+
+def _load_network_of(task: SegmentationTask, checkpoint: Path) -> tuple[int, dict[str, Any]]:
     """Give the network of a task the weights in a checkpoint of that task, and return its epoch,
-    from 1.
+    from 1, and the states of its callbacks.
     """
     content = read_checkpoint(checkpoint)
     weights: dict[str, Any] = {}
@@ -490,7 +499,7 @@ def _load_network_of(task: SegmentationTask, checkpoint: Path) -> int:
         if name.startswith("network."):
             weights[name.removeprefix("network.")] = value
     task.network.load_state_dict(weights)
-    return int(content["epoch"]) + 1
+    return int(content["epoch"]) + 1, content["callbacks"]
 
 
 def train_members(
@@ -528,7 +537,9 @@ def _is_finished(folder: Path, config: TrainConfig) -> bool:
     """
     if not (folder / MEASURED).exists():
         return False
-    if claim_checkpoints(folder, "train", config.plain()):
+    data = SegmentationDataModule(**config.data)
+    frames = _seen_frames(data) if data.root.is_dir() else None
+    if claim_checkpoints(folder, "train", config.plain(), frames):
         return True
     # Where the checkpoints were removed, the configuration of the network says of which settings
     # it is.

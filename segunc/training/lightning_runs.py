@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,13 @@ from segunc.core.files import (
     file_sha256,
     flat,
     inside,
+    json_sha256,
     read_json,
     recording,
     write_json,
 )
 from segunc.core.removal import files_below, is_listed, remove_checked, remove_empty
+from segunc.data.training_frames import name_hashes
 from segunc.networks.weights import read_checkpoint
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ FREE = {
     "trainer.profiler",
     "data.frames_sha256",
     "data.labels_sha256",
+    "data.names_sha256",
 }
 """Settings that may differ when a run is continued: where it runs, not what it makes."""
 
@@ -110,7 +113,27 @@ def _check_files(out: Path, before: Mapping[str, Any], settings: Mapping[str, An
             )
 
 
-def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: str) -> Path | None:
+def _check_names(out: Path, before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise InputError if a run was begun with other frames. Its schedule is laid out over them. A
+    run of an earlier version has no record of them.
+    """
+    recorded = before.get("data.names_sha256")
+    now = settings.get("data.names_sha256")
+    if recorded is not None and now is not None and recorded != now:
+        raise InputError(
+            f"frames have come or gone in {settings['data.root']} since {out} was trained with "
+            "them, so that run cannot be continued",
+            hint=f"give another --out, or remove {inside(out, CHECKPOINTS)}",
+        )
+
+
+def claim_checkpoints(
+    out: Path,
+    verb: str,
+    config: Mapping[str, Any],
+    frames: Iterable[str] | None = None,
+    **bound: str,
+) -> Path | None:
     """Return the checkpoint from which a killed run of the same settings continues, or None; note
     the settings beside the checkpoints.
 
@@ -118,23 +141,27 @@ def claim_checkpoints(out: Path, verb: str, config: Mapping[str, Any], **bound: 
         out: the folder of the run.
         verb: ``train`` or ``finetune``.
         config: the configuration, as plain values.
+        frames: names of the frames of a data set that the run sees; None where they are not known.
         bound: what else the run depends on by name, such as the hash of a base network.
 
     Raises:
-        InputError: the checkpoints there are of other settings or of another list of frames or
-            label map, or damaged.
+        InputError: the checkpoints there are of other settings or of other frames or of another
+            list of frames or label map, or damaged.
     """
     folder = inside(out, CHECKPOINTS)
     # max_epochs is not in FREE: the learning rate's schedule is laid out over them.
     all_settings = flat({"verb": verb, **bound, **config})
     settings = {key: value for key, value in all_settings.items() if value != {}}
     settings |= _listed_files(config)
+    if frames is not None:
+        settings["data.names_sha256"] = json_sha256(name_hashes(frames))
     last = folder / LAST
     if not last.exists():
         write_json(folder / RECORD, settings)
         return None
     before = read_json(folder / RECORD, "the settings that the checkpoints beside it belong to")
     _check_files(out, before, settings)
+    _check_names(out, before, settings)
     differing = unlike(before, settings)
     if differing:
         # Continuing it would give a network that no configuration describes.

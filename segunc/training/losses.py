@@ -32,11 +32,14 @@ def check_labels(labels: Tensor, classes: int) -> None:
 def segmentation_loss(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the mean-pixel cross-entropy of logits ``[N, C, H, W]`` and labels ``[N, H, W]``
     int64, 255 ignored, with weights ``[C]`` of the classes; 0 with a gradient of 0 where every
-    pixel is ignored.
+    pixel is ignored, or of a class with weight 0.
     """
     check_labels(labels, logits.shape[1])
     logits = logits.float()
-    if not bool((labels != IGNORE).any()):
+    counted = labels != IGNORE
+    if weights is not None:
+        counted &= (weights > 0)[labels.masked_fill(~counted, 0)]
+    if not bool(counted.any()):
         return logits.sum() * 0.0
     return F.cross_entropy(logits, labels, weights, ignore_index=IGNORE)
 

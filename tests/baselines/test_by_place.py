@@ -176,3 +176,21 @@ def test_one_frame_cannot_say_what_is_usual(base: Model) -> None:
 def test_a_negative_smoothing_is_refused() -> None:
     with pytest.raises(InputError, match="smoothing"):
         FeatureDensity(smoothing=-1.0)
+
+
+def test_banks_of_other_smoothing_have_other_hashes(base: Model) -> None:
+    """Maps and thresholds know a bank by its hash alone."""
+    plain = FeatureDensity(layers=[LAYER]).fit(base, batches(3))
+    filtered = FeatureDensity(layers=[LAYER], smoothing=1.5).fit(base, batches(3))
+    again = FeatureDensity(layers=[LAYER], smoothing=1.5).fit(base, batches(3))
+    assert filtered.hashes["features_sha256"] != plain.hashes["features_sha256"]
+    assert filtered.hashes["features_sha256"] == again.hashes["features_sha256"]
+
+
+def test_banks_of_frames_at_other_sizes_have_other_hashes(base: Model) -> None:
+    """Frames of the network's size give both the same features; frames of other sizes do not."""
+    hashes = set()
+    for resolution in ("network", "frame"):
+        model = FeatureDensity(layers=[LAYER], resolution=resolution).fit(base, batches(3))
+        hashes.add(model.hashes["features_sha256"])
+    assert len(hashes) == 2

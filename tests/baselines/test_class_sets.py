@@ -172,6 +172,13 @@ def test_the_command_prints_the_guarantee(calibrated: Calibrated) -> None:
     assert f"lambda {record['threshold']:.4f}, on 4 frames" in calibrated.output
 
 
+def test_the_condition_names_what_was_chosen_on_the_frames(calibrated: Calibrated) -> None:
+    said = "these frames are of the split val, on which the model got"
+    assert said in calibrated.output
+    assert said in calibrated.record["condition"]
+    assert "its temperature" in calibrated.record["condition"]
+
+
 def test_a_level_that_needs_more_frames_is_refused(calibrated: Calibrated) -> None:
     refusal = refuse(*calibrated.fit)
     assert "0.1, which needs 9; the smallest level that they can have is 0.2" in refusal

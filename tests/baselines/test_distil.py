@@ -397,6 +397,22 @@ def test_a_folder_without_images_is_refused(
     assert not out.exists()
 
 
+def test_a_video_that_does_not_say_its_number_of_frames(
+    made: FinetuneOptions, tmp_path: Path, out: Path
+) -> None:
+    """Bare images one after the other, as a raw stream holds them."""
+    video = tmp_path / "raw.mpg"
+    for shade in (20, 90, 200):
+        _, image = cv2.imencode(".jpg", np.full((64, 96, 3), shade, np.uint8))
+        with video.open("ab") as file:
+            file.write(image.tobytes())
+    settings = {"distil.input": str(video), "distil.corruptions": []}
+    refused(made, "does not say how many frames it has", out=out, settings=settings)
+    settings = {**settings, "distil.frames": 0, "distil.epochs": 1}
+    finetune(replace(made, out=out, settings=settings))
+    assert load_model(out).record["provenance"]["frames"] == 3
+
+
 def test_an_unknown_corruption_is_refused(made: FinetuneOptions, out: Path) -> None:
     settings = {"distil.corruptions": ["rain:3"]}
     refused(made, "corruption 'rain'", out=out, settings=settings)

@@ -39,7 +39,7 @@ from segunc.baselines.density import (
 )
 from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.baselines.features import FeatureDensity
-from segunc.baselines.fitted import frames_as_seen
+from segunc.baselines.fitted import frames_as_seen, frames_compared
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_record
 from segunc.data.corruptions import Corruption
@@ -511,6 +511,30 @@ def test_a_frame_is_not_compared_with_features_of_its_own_sequence(
     assert sorted(sorted(names) for names in compared) == sorted(expected)
     assert len(pixels.values) == 1
     assert pixels.frames == len(left_out)
+
+
+def test_a_frame_of_val_is_not_compared_with_its_own_features(base: Job, toy_set: Path) -> None:
+    """The split may have changed since the bank was made: then its frames would look familiar."""
+    data = SegmentationDataModule("toy", str(toy_set))
+    model = load_model(base.base)
+    names = data.frame_names("val")
+    train = data.frame_names("train")
+
+    def compared(frames: list[str]) -> set[str] | None:
+        model.attachments["features"] = SimpleNamespace(frames=tuple(frames))
+        return frames_compared(model, data)
+
+    assert compared([*train, names[0]]) == set(train)
+    assert compared(train) is None
+    assert compared(names) is None  # of another data set: nothing would be left
+
+
+def test_a_bank_of_images_records_no_size_of_the_data(base: Job, toy_set: Path) -> None:
+    """Images are seen at the size of the network, whatever size the data have."""
+    settings = FeatureDensity(images=str(toy_set / "leftImg8bit" / "val"))
+    data = {"dataset": "toy", "root": str(toy_set), "size": (32, 64)}
+    bank = settings.fit(load_model(base.base), data, device="cpu").attachments["features"]
+    assert bank.fitted_on["size"] is None
 
 
 def refused_sum(model: Path, data: Path, out: Path, said: str, **settings: Any) -> None:

@@ -2,7 +2,9 @@
 the sampler.
 """
 
+import contextlib
 import math
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,6 +212,22 @@ def test_the_sampler_applies_what_is_written(
     probabilities, labels = pooled(sampler, model, data, frames=2)
     likelihood = probabilities.double().gather(1, labels[:, None])
     assert -float(likelihood.log().mean()) == pytest.approx(calibration.nll_after, rel=1e-4)
+
+
+@pytest.mark.parametrize("trained_on", ["camvid", "toy"])
+def test_a_temperature_on_training_frames_is_noted(
+    camvid: tuple[Path, Path], trained_on: str
+) -> None:
+    folder, root = camvid
+    model = load_model(folder)
+    provenance = {"trained": True, "dataset": trained_on, "validation": "val"}
+    model.network.description = replace(model.network.description, provenance=provenance)
+    data = {"dataset": "camvid", "root": str(root)}
+    with warnings.catch_warnings(record=True) as notes, contextlib.suppress(InputError):
+        warnings.simplefilter("always")
+        Temperature(split="train", frames=1, pixels=20, draws=2).fit(model, data, device="cpu")
+    said = any("was trained on the split train" in str(note.message) for note in notes)
+    assert said == (trained_on == "camvid")
 
 
 def test_a_calibration_of_another_kind_is_refused(

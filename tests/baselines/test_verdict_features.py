@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from segunc import build_network, save_network
+from segunc import Sampler, build_network, save_network
 from segunc.baselines.anomaly import Anomaly
 from segunc.baselines.features import FeatureDensity
 from segunc.baselines.frame_choice import farthest_frames
@@ -35,6 +35,7 @@ from segunc.maps.learned_frames import learned_among, learned_words, round_words
 from segunc.maps.regions import StrongRegion, strongest_regions
 from segunc.maps.verdicts import JudgedRegion
 from segunc.networks.description import NetworkDescription
+from segunc.posteriors.abnn import ABNN
 from segunc.posteriors.model import load_model
 from tests.conftest import change_record
 from tests.support.fits import fit_folder
@@ -258,6 +259,68 @@ def bank_of_the_drive(drive: Drive, out: Path) -> Drive:
     maps = out / "maps"
     predict(model, drive.images, maps)
     return Drive(model, drive.images, maps)
+
+
+@pytest.fixture(scope="module")
+def noisy(drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> Drive:
+    """An ABNN of the same network with the same bank, and its maps of anomaly."""
+    folder = tmp_path_factory.mktemp("noisy")
+    model = folder / "model"
+    known = str(drive.images.parent / "known")
+    fit_folder(ABNN(alpha=0.5), drive.images.parent / "base", model)
+    fit_folder(FeatureDensity(images=known, layers=LAYERS), model, model)
+    fit_folder(Anomaly(parts=["entropy", "knn"], images=str(drive.images)), model, model)
+    succeed(
+        "predict --device cpu --precision float32 --draws 4 --scheme independent",
+        *("--model", model, "--input", drive.images, "--scores", "anomaly,knn"),
+        *("--out", folder / "maps"),
+    )
+    return Drive(model, drive.images, folder / "maps")
+
+
+def compared(made: Drive, base: Path, folder: Path, score: str = "anomaly") -> list[str]:
+    """Return what is said where verdicts on maps change the bank of a base."""
+    (region, *_) = made.regions("a")
+    region |= {"score": score, "threshold": 0.5 if score == "anomaly" else THRESHOLD}
+    verdicts = made.write(folder / "ana.json", ("a", "false-alarm", region))
+    lines: list[str] = []
+    settings = FeatureDensity(verdicts=str(verdicts), maps=str(made.maps), compared=1)
+    settings.fit(load_model(base), device="cpu", say=lines.append)
+    return lines
+
+
+def test_alarms_of_a_model_with_another_posterior_are_not_compared(
+    noisy: Drive, drive: Drive, tmp_path: Path
+) -> None:
+    """Otherwise alarms that the other posterior has not would pass for alarms that went."""
+    base = tmp_path / "base"
+    settings = Anomaly(parts=["deterministic-entropy", "knn"], images=str(drive.images))
+    fit_folder(settings, drive.model, base)
+    refused = "alarms before and after are not compared: the maps were made by a model with another"
+    assert f"note: {refused} sum of scores than the base" in compared(noisy, base, tmp_path)
+    assert not any(refused in line for line in compared(noisy, noisy.model, tmp_path))
+
+
+def test_alarms_of_knn_are_compared_whatever_the_posterior(
+    noisy: Drive, drive: Drive, tmp_path: Path
+) -> None:
+    lines = compared(noisy, drive.model, tmp_path, score="knn")
+    assert any(line.startswith("Measured on") for line in lines)
+
+
+def test_alarms_are_compared_with_the_draws_of_the_maps(
+    noisy: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samplers: list[Sampler] = []
+
+    def make(*arguments: Any, **settings: Any) -> Sampler:
+        samplers.append(Sampler(*arguments, **settings))
+        return samplers[-1]
+
+    monkeypatch.setattr("segunc.baselines.verdict_changes.Sampler", make)
+    compared(noisy, noisy.model, tmp_path)
+    (sampler,) = samplers
+    assert (sampler.draws, sampler.noise.scheme) == (4, "independent")
 
 
 def test_features_of_the_bank_within_a_missed_object_are_removed(

@@ -269,6 +269,12 @@ def test_fits_in_memory_add_up(tmp_path: Path) -> None:
         (SWAG(), [np.zeros((4, 4, 3), np.uint8)], "the method swag needs labels, and a list"),
         (segunc.ABNN(), [np.zeros((4, 4, 3), np.uint8)], "the method abnn needs labels"),
         (SGLD(), [np.zeros((4, 4, 3), np.uint8)], "the method sgld needs labels"),
+        (Temperature(), [np.zeros((4, 4, 3), np.uint8)], "the method temperature needs labels"),
+        (
+            PredictionSets(level=0.5, split="train"),
+            [np.zeros((4, 4, 3), np.uint8)],
+            "the method class-sets needs labels",
+        ),
     ],
 )
 def test_data_that_do_not_fit_are_refused(settings: Any, data: Any, said: str) -> None:

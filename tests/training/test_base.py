@@ -170,6 +170,114 @@ def test_a_run_is_not_continued_with_another_split_of_the_frames(
         train_network(config, tmp_path / "run", device="cpu")
 
 
+def killed_in_its_second_epoch(run: Callable[[], object]) -> None:
+    """Run a training of two steps an epoch until the second epoch."""
+
+    def end(self: L.LightningModule, *_: Any) -> None:
+        if self.global_step == 3:
+            raise PowerFailureError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(L.LightningModule, "on_train_batch_start", end)
+        with pytest.raises(PowerFailureError):
+            run()
+
+
+def add_frames(root: Path, split: str) -> None:
+    """Add copies of the frames of a split under other names."""
+    for folder in ("leftImg8bit", "gtFine"):
+        for path in sorted((root / folder / split).rglob("*.png")):
+            shutil.copy(path, path.with_name(f"more_{path.name}"))
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_run_is_not_continued_with_other_frames_of_its_folder(
+    trained: Job, tmp_path: Path, split: str
+) -> None:
+    """Its schedule is laid out over the frames, and its best epoch was the best on those of val."""
+    shutil.copytree(trained.data, tmp_path / "toy")
+    words = [f"--data.root={tmp_path / 'toy'}", "--trainer.max_epochs=2"]
+    config = parse_config(TrainConfig, trained.train_config, words)
+    out = tmp_path / "run"
+    killed_in_its_second_epoch(lambda: train_network(config, out, device="cpu"))
+    add_frames(tmp_path / "toy", split)
+    with pytest.raises(InputError, match=r"frames have come or gone in .* was trained with them"):
+        train_network(config, out, device="cpu")
+
+
+def test_a_finished_member_of_other_frames_is_refused(trained: Job, tmp_path: Path) -> None:
+    shutil.copytree(trained.data, tmp_path / "toy")
+    words = [f"--data.root={tmp_path / 'toy'}"]
+    config = parse_config(TrainConfig, trained.train_config, words)
+    assert len(list(train_members(config, [0], tmp_path / "run", device="cpu"))) == 1
+    add_frames(tmp_path / "toy", "train")
+    with pytest.raises(InputError, match="frames have come or gone"):
+        list(train_members(config, [0, 1], tmp_path / "run", device="cpu"))
+
+
+def test_a_finetuning_is_not_continued_with_other_frames(trained: Job, tmp_path: Path) -> None:
+    shutil.copytree(trained.data, tmp_path / "toy")
+    data = {"dataset": "toy", "root": str(tmp_path / "toy"), "crop": (64, 64), "batch_size": 4}
+    settings = ABNN(epochs=2)
+    fit_settings = partial(
+        settings.fit, segunc.load(trained.base), data, device="cpu", checkpoints=tmp_path / "run"
+    )
+    killed_in_its_second_epoch(fit_settings)
+    add_frames(tmp_path / "toy", "train")
+    with pytest.raises(InputError, match="frames have come or gone"):
+        fit_settings()
+
+
+@pytest.mark.parametrize("verb", ["train", "finetune"])
+def test_a_stopped_run_leaves_the_records_of_the_model_before(
+    trained: Job, tmp_path: Path, verb: str
+) -> None:
+    """Otherwise the settings of the stopped run would pass for those of the model that is there."""
+    shutil.copytree(trained.base, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    words = ["--data.crop=[96,96]", "--trainer.max_epochs=2"]
+    config = parse_config(TrainConfig, trained.train_config, words)
+    run: Callable[[], object] = partial(train_network, config, tmp_path / "run", device="cpu")
+    if verb == "finetune":
+        run = partial(
+            ABNN(epochs=2).fit,
+            segunc.load(trained.base),
+            config.data,
+            device="cpu",
+            checkpoints=tmp_path / "run",
+        )
+    killed_in_its_second_epoch(run)
+    assert read_config(tmp_path / "run" / "data.json")["crop"] == [64, 64]
+    assert read_config(tmp_path / "run" / "train.yaml")["data"]["crop"] == [64, 64]
+    assert not (tmp_path / "run" / "finetune.yaml").exists()
+
+
+def test_the_score_of_a_network_is_that_of_its_weights(trained: Job, tmp_path: Path) -> None:
+    """A run may be killed after it has written its best checkpoint, before it notes that."""
+    config = parse_config(TrainConfig, trained.train_config, ["--trainer.max_epochs=3"])
+    scores = iter([0.2, 0.5, 0.1, 0.1])
+
+    def log(self: SegmentationTask) -> None:
+        self.log("val/miou", next(scores))
+        self.val_confusion.reset()
+
+    write = WholeCheckpoints.save_checkpoint
+
+    def end(self: WholeCheckpoints, checkpoint: Any, path: Any, **options: Any) -> None:
+        if Path(path).name == "last.ckpt" and checkpoint["epoch"] == 1:
+            raise PowerFailureError
+        write(self, checkpoint, path, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SegmentationTask, "on_validation_epoch_end", log)
+        with pytest.MonkeyPatch.context() as kill:
+            kill.setattr(WholeCheckpoints, "save_checkpoint", end)
+            with pytest.raises(PowerFailureError):
+                train_network(config, tmp_path / "run", device="cpu")
+        _, measured = train_network(config, tmp_path / "run", device="cpu")
+    assert (measured["best_epoch"], measured["val_miou"]) == (2, pytest.approx(0.5))
+
+
 def test_the_last_epoch_is_validated_whatever_the_interval(trained: Job, tmp_path: Path) -> None:
     config = parse_config(
         TrainConfig,
@@ -427,6 +535,17 @@ def test_cross_entropy_with_weights_and_ignored_pixels() -> None:
     assert segmentation_loss(logits, labels).item() == pytest.approx((first + second) / 2)
     weighted = segmentation_loss(logits, labels, torch.tensor([1.0, 3.0]))
     assert weighted.item() == pytest.approx((first + 3 * second) / 4)
+
+
+def test_cross_entropy_of_classes_without_weight_is_0_with_a_gradient_of_0() -> None:
+    """Members may weigh some classes with 0, and a crop may hold nothing else."""
+    logits = torch.zeros(1, 2, 4, 4, requires_grad=True)
+    labels = torch.zeros(1, 4, 4, dtype=torch.long)
+    labels[0, 0] = 255
+    loss = segmentation_loss(logits, labels, torch.tensor([0.0, 1.0]))
+    loss.backward()
+    assert float(loss) == 0
+    assert torch.equal(logits.grad, torch.zeros_like(logits))
 
 
 def test_cross_entropy_of_ignored_pixels_alone_is_0_with_a_gradient_of_0() -> None:

@@ -109,10 +109,16 @@ def test_frames_that_chose_the_epoch_are_not_trained_on_silently(
         image = data / "train" / name
         values = [3, 11, 4, CAR]
         write_frame(image, data / "trainannot" / name, values, seed=number, size=(48, 64))
-    words = ("finetune --device cpu --abnn.epochs 1 --config", held.config, "--data.root", data)
-    done = succeed(*words, "--base", held.base, "--out", tmp_path / "abnn")
+    words = ("finetune --device cpu --config", held.config, "--data.root", data)
     said = f"2 of 12 training frames chose the epoch of {held.base}, because the split has changed"
-    assert said in done.stdout + done.stderr
+    short = {
+        "abnn": "--abnn.epochs 1",
+        "distil": "--distil.epochs 1 --distil.head_channels 4 --distil.corruptions []",
+    }
+    for method, settings in short.items():
+        out = ("--base", held.base, "--out", tmp_path / method)
+        done = succeed(*words, "--method", method, settings, *out)
+        assert said in done.stdout + done.stderr
 
 
 def test_a_base_that_records_no_frames_of_its_epoch_is_noted(held: Held, tmp_path: Path) -> None:

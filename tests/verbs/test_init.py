@@ -37,7 +37,7 @@ from segunc.maps.manifest import FORMAT as MAPS_FORMAT
 from segunc.maps.shards import MANIFEST_NAME
 from segunc.networks.model_folder import DESCRIPTION
 from segunc.options import FinetuneOptions, ReportOptions, ThresholdOptions, TrainOptions
-from segunc.posteriors.map_records import _chosen_on
+from segunc.posteriors.map_records import chosen_on as records_of_choices
 from segunc.reporting.facts import KIND as REPORT_KIND
 from segunc.training.config import (
     TrainConfig,
@@ -1066,7 +1066,7 @@ def test_a_record_of_images_is_told_from_one_of_a_data_set(
     fitted_on: dict[str, Any], images: str | None
 ) -> None:
     attachment = SimpleNamespace(fitted_on={**fitted_on, "split": "val"})
-    (record,) = _chosen_on({}, {"anomaly": attachment})
+    (record,) = records_of_choices({}, {"anomaly": attachment})
     assert record.get("images") == images
 
 
