@@ -115,6 +115,20 @@ def test_the_name_that_is_given_with_the_first_verdict_does_not_hinder_its_undo(
     visit.shown("#progress", "0 of 6 judged")
 
 
+@pytest.mark.parametrize("width", [1210, 1400])
+def test_the_header_of_a_named_reviewer_has_one_line(index: Path, visit: Visit, width: int) -> None:
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    visit.open(index)
+    name_reviewer(visit, "Annegret Müller")
+    middles = visit.page.evaluate(
+        "['title', 'progress', 'export-json', 'help-button'].map((id) => {"
+        " const box = document.getElementById(id).getBoundingClientRect();"
+        " return box.y + box.height / 2; })"
+    )
+    assert max(middles) - min(middles) < 3
+    assert visit.page.locator("#title").bounding_box()["height"] < 30
+
+
 def test_the_panel_says_how_much_of_the_frame_the_label_ignores(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:

@@ -18,7 +18,9 @@
   }
 
   function showHeader() {
-    document.getElementById("title").textContent = heading;
+    const title = document.getElementById("title");
+    title.textContent = heading;
+    title.title = heading; // which a narrow window cuts
     const details = element(
       "button",
       {
