@@ -998,8 +998,8 @@ class ReviewOptions(DeviceOptions, ClassTruthOptions):
     Args:
         maps (DIR): maps folder of segunc or any other tool
         images (PATH): source images, if they were moved after predict
-        scores (A,B): scores that the page shows, or all (default: entropy, epistemic, and the first
-            of anomaly and entropy)
+        scores (A,B): scores that the page shows, or all (default: entropy, epistemic, the first of
+            anomaly and entropy, and those of --flag)
         apart (SECONDS): shortest time between two moments; the gallery shows one frame of each
             (default 5)
         fps: frame rate of the video that the images come from, before predict --every took some of

@@ -230,9 +230,18 @@ def check_writable(url: str) -> None:
             NoteWarning,
             stacklevel=2,
         )
-    probe = f"{url}/{PROBE_NAME}"
-    upload(probe, b"")
-    file = remote_file(probe)
+    file = remote_file(f"{url}/{PROBE_NAME}")
+    try:
+        # A message names the place that the user gave, and not the file that tries it.
+        _tried(shown_url(url), lambda: file.system.pipe_file(file.path, b""), "written")
+    except InputError as error:
+        if error.__cause__ is None or not _is_missing(error.__cause__):
+            raise
+        # Folders need not be there, so what is missing is what holds them.
+        raise InputError(
+            f"the bucket of {shown_url(url)} does not exist",
+            hint="make it, or check the URL",
+        ) from error
     with contextlib.suppress(Exception):  # an account may have the right to write alone
         file.system.rm_file(file.path)
 

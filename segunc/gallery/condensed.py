@@ -76,12 +76,12 @@ def condense(
     return codes, {"low": low, "high": high, "shift": shift}
 
 
-def map_script(key: str, codes: Codes, ends: Mapping[str, Any]) -> bytes:
+def map_script(key: str, codes: Codes, ends: Mapping[str, Any], stamp: str) -> bytes:
     """Return the script that hands codes ``[H, W]`` to the page, with the ends of their range and
-    what else it is to know of the map.
+    what else it is to know of the map. ``stamp`` is that of the page.
     """
-    head = json.dumps({"height": codes.shape[0], "width": codes.shape[1], **ends})
-    return _script(key, head, packed(codes))
+    size = {"height": codes.shape[0], "width": codes.shape[1]}
+    return _script(key, {"stamp": stamp, **size, **ends}, packed(codes))
 
 
 def packed(codes: Codes) -> str:
@@ -94,16 +94,16 @@ def packed(codes: Codes) -> str:
     return base64.b64encode(zlib.compress(differences.tobytes(), 1)).decode()
 
 
-def picture_script(key: str, jpeg: bytes) -> bytes:
+def picture_script(key: str, jpeg: bytes, stamp: str) -> bytes:
     """Return the script that hands a picture to the page: what a page from disk loads as a picture
-    it may not save.
+    it may not save. ``stamp`` is that of the page.
     """
-    return _script(key, "{}", base64.b64encode(jpeg).decode())
+    return _script(key, {"stamp": stamp}, base64.b64encode(jpeg).decode())
 
 
-def _script(key: str, head: str, text: str) -> bytes:
+def _script(key: str, head: Mapping[str, Any], text: str) -> bytes:
     """Return the script that hands a text to the page under ``key``."""
-    return f'segunc.receive({json.dumps(key)}, {head}, "{text}");\n'.encode()
+    return f'segunc.receive({json.dumps(key)}, {json.dumps(head)}, "{text}");\n'.encode()
 
 
 def fitting_size(shape: tuple[int, ...], longest: int) -> tuple[int, int]:

@@ -460,6 +460,8 @@ def draw_scores(
     prepared = values
     if legend.threshold is not None and legend.preparation:
         prepared = legend.preparation(values, prediction, kept)
+    if kept is not None:  # maps hold 0 where a mask leaves pixels out, and a threshold may be below
+        prepared = np.where(kept, prepared, prepared.dtype.type(-np.inf))
     left_out = np.zeros(values.shape, bool) if kept is None else ~kept
     striped = resize_nearest(left_out | np.isnan(values), *size)
     _hatch_left_out(picture, striped)

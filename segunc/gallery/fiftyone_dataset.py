@@ -132,8 +132,8 @@ def write_dataset(  # noqa: PLR0913  each is an option of `segunc review`
     library = import_fiftyone()
     reader = labelled.open_maps(maps)
     _check_new(library, dataset_name(reader))
-    shown = choose_page_scores(reader, scores)
     flag = flag or {}
+    shown = choose_page_scores(reader, scores, flag)
     check_promises(flag, (reader.manifest or {}).get("run", {}), reader.sizes())
     check_forms(flag, reader)
     frame_labels = labels.find(reader, reader.frames)

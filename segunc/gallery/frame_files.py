@@ -16,6 +16,7 @@ from segunc.core.errors import InputError, one_line
 from segunc.core.removal import Ledger
 from segunc.data.images import Image
 from segunc.decisions.flags import Threshold, ranking_score, smallest_object_of
+from segunc.decisions.preparation import counted_pixels
 from segunc.gallery.alarms import Alarm, find_alarms
 from segunc.gallery.condensed import Values, condense, map_script, packed, picture_script, shrink
 from segunc.maps import labelled
@@ -129,6 +130,9 @@ class FrameFiles:
     labels: labelled.ReviewLabels
     longest: int  # pixels of a map's longer side
     flag: Mapping[str, Threshold]  # of scores, in place of what the maps record
+    # of the page, in each script: a page that is open while it is written again knows by it that a
+    # script is no longer its own
+    stamp: str
 
     def write(self, row: FrameRow, image: Image | None) -> None:
         """Write all files of a frame and fill in its row; a file that cannot be read is noted there
@@ -210,6 +214,9 @@ class FrameFiles:
             prepared: the map as its threshold sees it, in which regions lie; None where there is
                 none.
         """
+        given = self.flag.get(score)
+        if given is not None and given.preparation:
+            return self._prepared_statistics(values, prepared, given)
         record = self.reader.records.get(name, {})
         recorded: dict[str, float] = {}
         for statistic in STATISTICS:
@@ -223,6 +230,21 @@ class FrameFiles:
                 recorded["region"] = strongest_sum(prepared, threshold)
             return recorded
         return map_statistics(values) if np.isfinite(values).all() else {}
+
+    def _prepared_statistics(
+        self, values: Values, prepared: Values | None, threshold: Threshold
+    ) -> dict[str, float]:
+        """Return the statistics of a prepared map, which the page compares with the threshold: a
+        level within the frame has another scale than the score that the run recorded.
+        """
+        if prepared is None or not np.isfinite(values).all():
+            return {}
+        inside = counted_pixels(np.isfinite(prepared), self.reader.kept(values.shape))
+        if inside is None or not inside.any():
+            return {}
+        statistics = map_statistics(prepared, kept=inside)
+        statistics["region"] = strongest_sum(prepared, threshold.value)
+        return statistics
 
     def _describe_strongest(
         self, row: FrameRow, score: str, values: Values, threshold: float
@@ -255,8 +277,10 @@ class FrameFiles:
 
     def _find_alarms(self, row: FrameRow, maps: Mapping[str, Values]) -> None:
         """List the alarms of the score that ranks the frames."""
-        ranking = ranking_score(maps, self.flag)
-        if not ranking:
+        # That of the page, also where this frame lacks its map: alarms are listed as those of one
+        # score.
+        ranking = ranking_score(self.ranges, self.flag)
+        if ranking not in maps:
             return
         threshold = self._threshold(ranking)
         if threshold is None:
@@ -295,7 +319,7 @@ class FrameFiles:
         if jpeg is None:
             return
         key = _key(row, IMAGE)
-        self.files.write(f"{key}.js", picture_script(key, jpeg))
+        self.files.write(f"{key}.js", picture_script(key, jpeg, self.stamp))
         self._write_thumbnail(row, IMAGE, shrink(image, THUMBNAIL_WIDTH))
         row.contents.append(IMAGE)
         row.size = row.size or image.shape[:2]
@@ -311,7 +335,7 @@ class FrameFiles:
             if regions is not None:
                 head["regions"] = regions
         key = _key(row, content)
-        self.files.write(f"{key}.js", map_script(key, codes, head))
+        self.files.write(f"{key}.js", map_script(key, codes, head, self.stamp))
         row.contents.append(content)
         row.size = row.size or values.shape
 

@@ -10,11 +10,14 @@ import hashlib
 import html
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from segunc.colours import DisplayRange
 from segunc.core.errors import InputError
@@ -34,6 +37,7 @@ from segunc.decisions.preparation import MAX_RARITY
 from segunc.frames.source import FrameSource
 from segunc.gallery.alarms import join_alarms
 from segunc.gallery.colours import class_colours, page_ranges, usual_scores
+from segunc.gallery.condensed import Values
 from segunc.gallery.drawing import NO_LABELS
 from segunc.gallery.frame_files import (
     FRAMES,
@@ -92,9 +96,9 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
         NoLabelError: no label belongs to a frame.
     """
     reader = labelled.open_maps(maps)
-    shown = choose_page_scores(reader, scores)
     flag = flag or {}
-    rows = _choose_rows(reader, limit, fps, flag)
+    shown = choose_page_scores(reader, scores, flag)
+    rows, unranked = _choose_rows(reader, limit, fps, flag)
     names = [row.name for row in rows]
     frame_labels = labels.find(reader, names)
     check_promises(flag, _run_of(reader))
@@ -103,22 +107,27 @@ def write_review(  # noqa: PLR0913  each is an option of `segunc review`
     notices = list(_calibration_notices(reader, flag, names))
     notices.extend(_promise_notices(flag, reader.sizes(names)))
     notices.extend(page_notices(reader, frame_labels, names))
+    notices.extend(_unranked_notices(unranked))
     source, missing = labelled.open_images(reader, images, names)
     files = Ledger(out)
     record = _begin(reader, files)
     record["scores"] = shown
     record["frames"] = len(rows)
-    ranges = page_ranges(reader, shown)
-    for score, threshold in flag.items():
-        if score in ranges and threshold.preparation.level == "frame":
-            ranges[score] = DisplayRange(0, MAX_RARITY)
+    ranges = _ranges(reader, shown, flag)
     longest = _longest_side(reader)
-    writer = FrameFiles(files, reader, shown, ranges, frame_labels, longest, flag)
-    _write_frames(writer, rows, source, on_frame)
+    _write_frames(
+        FrameFiles(
+            files, reader, shown, ranges, frame_labels, longest, flag, stamp=record["stamp"]
+        ),
+        rows,
+        source,
+        on_frame,
+    )
     notices.extend(_image_notices(rows, missing))
     page = facts_of(reader, ranges, longest, flag)
     page |= {
         "run": record["run"],
+        "stamp": record["stamp"],
         "written": record["tool"],
         "classes": class_colours(reader, labels.label_map),
         "fps": _shown_rate(reader, fps),
@@ -165,6 +174,24 @@ def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
         return EarlierVerdicts(verdicts, f"The page keeps {are} imported into the earlier one.")
     note = f"The page leaves out {are} imported into the earlier one, on another run."
     return EarlierVerdicts([], note)
+
+
+def _ranges(
+    reader: MapsReader, scores: Sequence[str], flag: Mapping[str, Threshold]
+) -> dict[str, DisplayRange]:
+    """Return the range of the colours of each score."""
+    ranges = page_ranges(reader, scores)
+    for score, threshold in flag.items():
+        if threshold.preparation.level == "frame":
+            ranges[score] = DisplayRange(0, MAX_RARITY)
+    return ranges
+
+
+def _unranked_notices(unranked: Sequence[str]) -> Iterator[str]:
+    """Yield a line where frames could not be ranked."""
+    if unranked:
+        frames = counted(len(unranked), "frame")
+        yield f"{frames} could not be ranked, because a map cannot be read, first {unranked[0]}."
 
 
 def _write_frames(
@@ -263,22 +290,58 @@ def _finish(
 
 def run_id(reader: MapsReader) -> str:
     """Return sixteen hexadecimal digits that name the run under review, also when it goes on: of
-    its settings and model, or of folder, scores and frames of another tool's maps.
+    its settings and model, or of folder, scores, frames and content of another tool's maps.
     """
     content: list[Any]
     if reader.manifest is not None:
         content = [reader.manifest.get(key) for key in ("run", "model", "source")]
     else:
-        content = [reader.folder.resolve().name, reader.scores, reader.frames]
+        content = [
+            reader.folder.resolve().name,
+            reader.scores,
+            reader.frames,
+            list(_sampled_hashes(reader)),
+        ]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def choose_page_scores(reader: MapsReader, scores: Sequence[str] | None) -> list[str]:
-    """Return the scores to show: all, those asked for, or the usual ones."""
+def _sampled_hashes(reader: MapsReader) -> Iterator[str]:
+    """Yield the hashes of the first, a middle and the last map of each score of another tool's
+    maps. Those of two models may have equal names, and differ everywhere.
+    """
+    for score in reader.scores:
+        names = [name for name in reader.frames if reader.has(name, score)]
+        for place in sorted({0, len(names) // 2, len(names) - 1}):
+            yield reader.identity(names[place], score)
+
+
+def choose_page_scores(
+    reader: MapsReader, scores: Sequence[str] | None, flag: Collection[str]
+) -> list[str]:
+    """Return the scores to show.
+
+    Args:
+        reader: of the maps.
+        scores: that are asked for, or ``["all"]``; None stands for the usual ones.
+        flag: scores that have a threshold, which is nothing without its score.
+
+    Raises:
+        InputError: a score has no maps, or has a threshold and is not among those asked for.
+    """
     if scores == ["all"]:
-        return labelled.choose_scores(reader, None)
-    return labelled.choose_scores(reader, scores or usual_scores(reader))
+        shown = labelled.choose_scores(reader, None)
+    elif scores:
+        shown = labelled.choose_scores(reader, scores)
+        hidden = [score for score in flag if score not in shown]
+        if hidden:
+            raise InputError(
+                f"'{hidden[0]}' has a threshold but is not shown",
+                hint=f"--scores {','.join((*shown, *hidden))}",
+            )
+    else:
+        shown = usual_scores(reader)
+    return labelled.choose_scores(reader, [*shown, *flag])
 
 
 def _run_of(reader: MapsReader) -> dict[str, Any]:
@@ -301,25 +364,32 @@ def _shown_rate(reader: MapsReader, fps: float | None) -> float | None:
 
 def _choose_rows(
     reader: MapsReader, limit: int | None, fps: float | None, flag: Mapping[str, Threshold]
-) -> list[FrameRow]:
-    """Return rows for all frames, or for the ``limit`` worst frames, in source order."""
+) -> tuple[list[FrameRow], list[str]]:
+    """Return rows for all frames, or for the ``limit`` worst frames, in source order; and the
+    frames that could not be ranked, because their map cannot be read. These count as the best.
+    """
     times = frame_times(reader.frames, reader.records, reader.manifest, fps)
     rows = []
     for place, (name, time) in enumerate(zip(reader.frames, times, strict=True)):
         rows.append(FrameRow(name, place, time))
+    unranked: list[str] = []
     if limit is None:
-        return rows
+        return rows, unranked
     score = ranking_score(reader.scores, flag)
     given = flag.get(score)
     threshold = region_threshold(reader, score) if score else None
 
     def strength(row: FrameRow) -> tuple[float, float]:
-        if given is not None:
-            return _strength_at(reader, row.name, score, given)
-        return _strength(reader, row.name, score, threshold)
+        try:
+            if given is not None:
+                return _strength_at(reader, row.name, score, given)
+            return _strength(reader, row.name, score, threshold)
+        except InputError:
+            unranked.append(row.name)
+            return -math.inf, -math.inf
 
     worst_first = sorted(rows, key=strength, reverse=True)
-    return sorted(worst_first[:limit], key=lambda row: row.place)
+    return sorted(worst_first[:limit], key=lambda row: row.place), unranked
 
 
 def _strength_at(
@@ -329,7 +399,12 @@ def _strength_at(
     if not reader.has(name, score):
         return -math.inf, -math.inf
     values = flagged_map(reader, name, reader.read(name, score), threshold)
-    return strongest_sum(values, threshold.value), float(values.max())
+    return strongest_sum(values, threshold.value), _highest(values)
+
+
+def _highest(values: Values) -> float:
+    """Return the highest value of a map ``[H, W]``, -inf where none is finite."""
+    return float(np.max(values, where=np.isfinite(values), initial=-np.inf))
 
 
 def _strength(
@@ -345,8 +420,9 @@ def _strength(
     is_known = None not in (mean, highest) and (region is not None or threshold is None)
     if not is_known and reader.has(name, score):
         values = reader.read(name, score)
-        mean = values.mean(dtype="float64")
-        highest = values.max()
+        finite = values[np.isfinite(values)]
+        mean = finite.mean(dtype="float64") if finite.size else None
+        highest = _highest(values)
         if threshold is not None:
             region = strongest_sum(values, threshold)
     mean = -math.inf if mean is None else float(mean)
@@ -369,6 +445,7 @@ def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
         "format": PAGE_FORMAT,
         "format_version": 1,
         "run": run_id(reader),
+        "stamp": secrets.token_hex(4),  # of this writing of the page
         "tool": f"segunc {version_words(tool_version(), tool_commit())}".strip(),
         "maps": reader.place,
         "notices": [earlier.note] if earlier.note else [],

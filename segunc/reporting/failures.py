@@ -288,8 +288,13 @@ def _of_frame(
 
 
 def _prepared(frame: LabelledFrame, score: str, flag: Threshold) -> npt.NDArray[np.floating]:
-    """Return the map ``[H, W]`` that is compared with the threshold."""
-    return flag.prepared(frame.values(score), lambda: frame.prediction, frame.kept)
+    """Return the map ``[H, W]`` that is compared with the threshold; -inf where a mask leaves
+    pixels out, whose 0 may be above it.
+    """
+    prepared = flag.prepared(frame.values(score), lambda: frame.prediction, frame.kept)
+    if frame.kept is None:
+        return prepared
+    return np.where(frame.kept, prepared, prepared.dtype.type(-np.inf))
 
 
 def _missed(frame: LabelledFrame, score: str, flag: Threshold) -> Iterator[Failure]:

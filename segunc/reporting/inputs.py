@@ -143,7 +143,7 @@ class Inputs:
         if features is not None:
             features.check_tensors(folder)
         _check_versions(results)
-        self._check_models(results, given["latency"])
+        self._check_models(results, given["latency"], given["monitor"])
         self._check_monitor(given["monitor"])
         self.unsealed = self._without_hash(given)
         # Clean images first: what stands for the model is measured on them.
@@ -161,7 +161,10 @@ class Inputs:
         return folder.name if len(same) == 1 else f"{folder.parent.name}/{folder.name}"
 
     def _check_models(
-        self, results: Sequence[EvaluationResult], latency_paths: Sequence[Path]
+        self,
+        results: Sequence[EvaluationResult],
+        latency_paths: Sequence[Path],
+        monitor_paths: Sequence[Path],
     ) -> None:
         """Raise InputError where a file is of another model than that of this report."""
         models: list[tuple[Path | str, str]] = [
@@ -174,6 +177,9 @@ class Inputs:
             models.append((reader.place, model_of(run_record)))
         for name, threshold in self.thresholds.items():
             models.append((name, threshold.model))
+        # A monitor of an earlier version recorded no model.
+        if self.monitor is not None and "model" in self.monitor:
+            models.append((monitor_paths[0], str(self.monitor["model"])))
         ours = model_of(
             {"base_sha256": self.model.sha256, "posterior_sha256": self.model.posterior_sha256}
         )

@@ -270,6 +270,7 @@ def test_the_verb_says_what_changed_by_state_figure_and_exit_code(calibrated: Ca
     assert re.search("ALARM: martingale .* against 60 calibration frames", done.stdout)
     assert state["summary"].startswith("ALARM: the frames are no longer like those")
     assert (state["frames"], state["reference"]["frames"], state["risk"]) == (80, 60, None)
+    assert state["model"] == json.loads(Path(options["threshold"]).read_text())["model"]
     assert state["martingale"] > 2
     assert all(
         options["plot"].with_suffix(suffix).stat().st_size > 1000

@@ -146,7 +146,10 @@ def test_the_bank_is_counted_over_what_the_exported_file_holds(
             entry["verdict"] = others[entry["verdict"]]
     page.evaluate("(entries) => segunc.verdicts.add(entries.map(segunc.verdicts.clean))", exported)
     # Blind, so that no number tells what Ben said of a region.
-    visit.shown("#alarm-learning", "2 false alarms will enter the bank of features. 1 called true")
+    visit.shown(
+        "#alarm-learning",
+        "By the verdicts that you may see, 2 false alarms will enter the bank of features.",
+    )
     visit.shown(
         "#alarm-learning", "3 verdicts of other reviewers are hidden until you judge the frame"
     )

@@ -145,7 +145,8 @@ def test_threshold_shows_what_would_be_flagged(full_page: Path, scene: Scene, vi
     assert page.inner_text("#flagged") == (
         f"entropy ≥ {threshold_text(threshold)}: {100 * over.mean():.2f} % of the frame, "
         f"{100 * over[label].mean():.2f} % of the labelled anomaly, "
-        f"{100 * over[normal].mean():.2f} % of the normal pixels"
+        f"{100 * over[normal].mean():.2f} % of the normal pixels, "
+        "the label ignores 3.33 % of the frame"
     )
     path = page.locator("#stage .outline path").first.get_attribute("d")
     assert inside_of(path) == {(x, y) for y, x in np.argwhere(label)}

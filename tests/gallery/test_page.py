@@ -102,6 +102,7 @@ def carried_codes(page: Path, content: str) -> tuple[dict[str, Any], Any]:
     match = re.fullmatch(call, text)
     assert match is not None
     head = json.loads(match[1])
+    assert head.pop("stamp") == table(page, "page")["stamp"]
     differences = np.frombuffer(zlib.decompress(base64.b64decode(match[2])), np.uint8)
     rows = differences.reshape(head["height"], head["width"])
     return head, np.cumsum(rows, axis=0, dtype=np.uint8)

@@ -25,6 +25,7 @@ from segunc.gallery.drawing import (
     Legend,
     blend,
     draw_overlay,
+    draw_scores,
 )
 from segunc.gallery.pictures import OVERLAY_NAME, CropWindow, draw_crop, frame_rate, write_video
 from segunc.maps.encoding import encode_jpeg
@@ -571,6 +572,23 @@ def test_a_crop_holds_all_edges_of_its_box(box: tuple[int, int, int, int], scale
     # The frame is where the window says: within the box there is no pixel beside it.
     (x, y), (right, bottom) = window.place(left, top), window.place(left + width, top + height)
     assert (view[y + 2 : bottom - 2, x + 2 : right - 2] == 99).all()
+
+
+def test_no_outline_lies_around_pixels_that_a_mask_leaves_out() -> None:
+    """Maps hold 0 there, which is at or above a threshold of an energy."""
+    values = np.full((60, 80), -9, np.float32)
+    kept = np.ones((60, 80), bool)
+    kept[20:40, 30:50] = False
+    values[~kept] = 0
+    shown = Legend("deterministic-max-logit", "", DisplayRange(-10, 0), threshold=-5.0)
+    black = np.zeros((60, 80, 3), np.uint8)
+
+    def has_line(mask: np.ndarray | None) -> bool:
+        picture, _ = draw_scores(black, values, shown, (640, 480), kept=mask)
+        return bool((picture[:, :, 2].astype(int) - picture[:, :, 0] > 150).any())
+
+    assert has_line(None)
+    assert not has_line(kept)
 
 
 def test_outlines_of_a_crop_go_on_beyond_its_view() -> None:

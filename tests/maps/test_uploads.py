@@ -14,7 +14,7 @@ import pytest
 
 from segunc.core import urls
 from segunc.core.errors import InputError, PartialFailure
-from segunc.core.urls import cache_folder, download_folder
+from segunc.core.urls import cache_folder, check_writable, download_folder
 from segunc.frames.sources import open_source
 from segunc.maps import uploads
 from segunc.maps.pipeline import Summary, run_pipeline
@@ -131,6 +131,17 @@ def test_a_bucket_holds_the_files_of_a_local_run(
         forget_this_machine(tmp_path, monkeypatch)
         assert upload_maps(images, url=url).skipped == 2
         assert folder_bytes(download_folder(url)) == folder_bytes(tmp_path / "local")
+
+
+def test_a_missing_bucket_is_named(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the file by which the run tries it."""
+    with serving_s3() as endpoint:
+        empty_bucket(endpoint, "results", monkeypatch)
+        with pytest.raises(InputError) as caught:
+            check_writable("s3://nowhere/drive/maps")
+    assert str(caught.value).startswith("the bucket of s3://nowhere/drive/maps does not exist")
 
 
 def test_maps_that_were_removed_under_the_url_begin_anew(images: Path, system: Any) -> None:

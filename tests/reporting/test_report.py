@@ -701,6 +701,17 @@ def test_a_monitor_of_another_threshold_is_refused(
     assert "watches another threshold" in refusal
 
 
+def test_a_monitor_of_another_model_is_refused(
+    predicted: Job, results: Path, monitor: Path, tmp_path: Path
+) -> None:
+    """Without a threshold in the report, too."""
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(json.loads(monitor.read_text()) | {"model": "0" * 64}))
+    files = ("--runs", results / CLEAN, "--monitor", path)
+    refusal = refuse("report", "--model", predicted.abnn, *files, "--out", tmp_path / "report")
+    assert f"{path} is of another model than the model in {predicted.abnn}" in refusal
+
+
 def test_frames_of_verdicts_are_not_called_labelled(watched: str) -> None:
     assert "judged frames of maps" in watched
     assert "labelled frames of maps" not in watched

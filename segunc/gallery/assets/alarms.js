@@ -696,16 +696,22 @@
     };
   }
 
+  /* How many false alarms would enter the bank of features, by the verdicts that may be seen. */
+  function enteringWords(enter, others, hidden) {
+    const count = enter || "no";
+    const alarms = enter > 1 ? "alarms" : "alarm";
+    const words = `${count} false ${alarms} will enter the bank of features`;
+    const from = others ? ", counted with the verdicts of other reviewers" : "";
+    if (hidden) return `By the verdicts that you may see, ${words}${from}.`;
+    return `${words[0].toUpperCase()}${words.slice(1)}${from}.`;
+  }
+
   /* What verdicts on regions would change in the bank of features. */
   function describeLearning() {
     const { enter, stay, disputed, others, hidden } = countLearning();
     learning.hidden = !page.bank || !(enter || disputed);
     if (learning.hidden) return;
-    const count = enter || "No";
-    const words = [
-      `${count} false ${enter > 1 ? "alarms" : "alarm"} will enter the bank of features` +
-        `${others ? ", counted with the verdicts of other reviewers" : ""}.`,
-    ];
+    const words = [enteringWords(enter, others, hidden)];
     if (stay) {
       const but = disputed ? `; reviewers disagree on ${disputed} of them` : "";
       words.push(

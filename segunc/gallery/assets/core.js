@@ -12,7 +12,8 @@ globalThis.segunc = (function () {
   }
 
   /* The content of a script of data that is loaded when it is needed; rejects where the file is not
-     there. */
+     there, or is of a page that was written in the place of this one: its folder may be another
+     frame's, and its regions those of another threshold. */
   function load(key) {
     return new Promise((resolve, reject) => {
       const script = document.createElement("script");
@@ -21,8 +22,12 @@ globalThis.segunc = (function () {
         const content = arrived.get(key);
         arrived.delete(key);
         script.remove();
-        if (content) resolve(content);
-        else reject(new Error(`${key}.js is damaged`));
+        if (!content) reject(new Error(`${key}.js is damaged`));
+        else if (content.head.stamp === data.page.stamp) resolve(content);
+        else {
+          dispatchEvent(new Event("segunc-outdated"));
+          reject(new Error("this page was written again: reload it"));
+        }
       };
       script.onerror = () => {
         script.remove();

@@ -477,13 +477,16 @@
     const map = score ? maps.peek(table.place(index), score) : null;
     parts.flagged.textContent = "";
     if (threshold === null || !map) return;
-    const { all, flagged, pixels } = countFlagged(map, threshold, outlinedLabel(index));
+    const label = outlinedLabel(index);
+    const { all, flagged, pixels } = countFlagged(map, threshold, label);
     const name = layers.name(score);
     const words = [
       `${name} ≥ ${thresholdText(threshold)}: ${percent(all, map.codes.length)} of the frame`,
     ];
     if (pixels[1]) words.push(`${percent(flagged[1], pixels[1])} of the labelled anomaly`);
     if (pixels[0]) words.push(`${percent(flagged[0], pixels[0])} of the normal pixels`);
+    const ignored = label ? map.codes.length - pixels[0] - pixels[1] : 0;
+    if (ignored) words.push(`the label ignores ${percent(ignored, map.codes.length)} of the frame`);
     const [rows, columns] = stage.size();
     const isShrunk = map.width < columns || map.height < rows;
     const of = isShrunk

@@ -31,6 +31,9 @@
   let storable = true;
   let name = null;
   let leftOut = 0; // entries of this browser that no verdict can be read from
+  // Its entries on frames that this page does not have, though it has all frames of its maps: a
+  // page that is older or newer than this one has them.
+  let elsewhere = [];
 
   /* A region is known by its score (none where it was drawn by hand) and its box. */
   const regionKey = (region) => (region ? `${region.score ?? ""}:${region.box.join(",")}` : "");
@@ -95,15 +98,23 @@
     return { score: score && wellFormed(score), threshold };
   }
 
+  /* Whether an entry may count here. A page of some of the frames keeps what was said of the
+     others. */
+  const isHere = ({ frame }) => table.index(frame) !== null || table.count !== page.total;
+
+  /* An entry out of a file on a frame that counts here; null where it is none. */
+  function clean(raw) {
+    const entry = cleanEntry(raw);
+    return entry && isHere(entry) ? entry : null;
+  }
+
   /* An entry out of a file or of this browser's storage with its fields as `review --import` reads
      them; null where it is none. */
-  function clean(raw) {
+  function cleanEntry(raw) {
     if (raw === null || typeof raw !== "object") return null;
     const { frame, verdict, note, time } = raw;
     const reviewer = raw.reviewer ?? "";
     if (![frame, verdict, note, time, reviewer].every(isText)) return null;
-    // A page of some of the frames keeps what was said of the others.
-    if (table.index(frame) === null && table.count === page.total) return null;
     const region = cleanRegion(raw.region, frame);
     if (region === undefined) return null;
     const setting = cleanSetting(raw);
@@ -154,7 +165,7 @@
   }
 
   function save() {
-    storable = store(KEY, JSON.stringify(all(true)));
+    storable = store(KEY, JSON.stringify([...all(true), ...elsewhere]));
     storeOrigin();
     tell();
   }
@@ -186,8 +197,8 @@
       const there = storedJson(ORIGIN_PREFIX + run);
       if (there?.title !== here.title && there?.address !== here.address) continue;
       const list = storedJson(key);
-      const isHere = (entry) => entry?.verdict && table.index(entry.frame) !== null;
-      const count = Array.isArray(list) ? list.filter(isHere).length : 0;
+      const counts = (entry) => entry?.verdict && table.index(entry.frame) !== null;
+      const count = Array.isArray(list) ? list.filter(counts).length : 0;
       if (count) found.push([run, count]);
     }
     return found;
@@ -316,10 +327,18 @@
   }
 
   /* Take the last change back (or `again`); gives the frame and the region (null for none) it was
-     on and words that say what was done, or null. */
+     on and words that say what was done, or null. What another tab or a file has changed since is
+     left as it is. */
   function undo(again = false) {
     const steps = (again ? undone : done).pop();
     if (!steps) return null;
+    merge(kept());
+    const stands = ([key, before, after]) => isUnchanged(entries.get(key), again ? before : after);
+    if (!steps.every(stands)) {
+      const [, , { frame, region }] = steps.at(-1);
+      tell();
+      return { frame, region, words: "Left as it is: another tab or a file changed the verdict" };
+    }
     (again ? done : undone).push(steps);
     for (const [key, before, after] of steps) put(key, again ? after : before);
     const [, before, after] = steps.at(-1);
@@ -483,7 +502,13 @@
       .length;
 
   function setName(text) {
+    const before = name;
     name = cleanName(text);
+    if (before !== null && name !== before) {
+      // Nobody takes back what another reviewer said.
+      done.length = 0;
+      undone.length = 0;
+    }
     store(NAME_KEY, name); // where that fails, the name lasts as long as the page
     tell();
   }
@@ -491,7 +516,7 @@
   const cleanName = (text) => wellFormed(text).normalize("NFC").replace(/\s+/g, " ").trim();
 
   /* The entries that this browser keeps. What is none is left out, counted, and kept under another
-     key, since the next verdict overwrites it. */
+     key, since the next verdict overwrites it. Entries of other frames are kept as they are. */
   function kept() {
     const text = stored(KEY);
     if (text === null) return [];
@@ -502,10 +527,11 @@
       // somebody else's text under our key
     }
     const whole = Array.isArray(list) ? list : [null];
-    const known = whole.map(clean).filter(Boolean);
+    const known = whole.map(cleanEntry).filter(Boolean);
     leftOut = whole.length - known.length;
     if (leftOut) store(DAMAGED_KEY, text);
-    return known;
+    elsewhere = known.filter((entry) => !isHere(entry));
+    return known.filter(isHere);
   }
 
   function start() {
@@ -565,6 +591,7 @@
     /* Whether the browser keeps them; where it does not, only an export does. */
     kept: () => storable,
     leftOut: () => leftOut,
+    elsewhere: () => elsewhere.filter(written).length,
     otherRuns,
     otherThresholds,
     onChange: (listener) => listeners.push(listener),

@@ -18,7 +18,9 @@
   }
 
   function showHeader() {
-    document.getElementById("title").textContent = heading;
+    const title = document.getElementById("title");
+    title.textContent = heading;
+    title.title = heading; // which a narrow window cuts
     const details = element(
       "button",
       {
@@ -69,6 +71,14 @@
       lines.push(
         `${lost} entries that this browser kept for the run are no verdicts and were left out. ` +
           "Import your exported file if verdicts are missing.",
+      );
+    }
+    const elsewhere = verdicts.elsewhere();
+    if (elsewhere) {
+      const entries = elsewhere === 1 ? "1 verdict or note" : `${elsewhere} verdicts or notes`;
+      lines.push(
+        `This browser keeps ${entries} of the run on frames that this page does not have. ` +
+          "They are neither counted nor exported here.",
       );
     }
     return lines;
@@ -155,6 +165,14 @@
       "Another reviewer has judged this run. " +
       "To judge without seeing these verdicts and the labels, give your name first.";
     say(verdicts.followsAnother() ? words : "", "following");
+  }
+
+  /* What is open here is an earlier page than the one on the disk. */
+  function sayOutdated() {
+    const reload = verdicts.kept()
+      ? "Reload it; this browser keeps your verdicts."
+      : "Export your verdicts, which this browser does not keep, and reload it.";
+    say(`This page was written again after you opened it. ${reload}`, "outdated");
   }
 
   const section = (title, ...children) =>
@@ -355,6 +373,7 @@
     verdicts.onChange(showProgress);
     verdicts.onChange(sayFollowing);
     addEventListener("popstate", sayUnknown);
+    addEventListener("segunc-outdated", sayOutdated);
   }
 
   showHeader();

@@ -35,6 +35,7 @@
   function showButton() {
     const name = verdicts.reviewer();
     button.textContent = name ? `Reviewer: ${name}` : "Reviewer";
+    button.title = name ?? "";
   }
 
   const fileWord = (text) => text.replace(/[^\p{L}\p{N}._-]+/gu, "_");

@@ -242,7 +242,7 @@
       pane.painted = "";
     }
     pane.canvas.hidden = !pane.painted;
-    pane.message.textContent = failures.join("; ");
+    pane.message.textContent = [...new Set(failures)].join("; ");
     pane.message.hidden = !failures.length;
   }
 
