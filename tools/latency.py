@@ -6,7 +6,9 @@
 EXPORTED is a folder of `segunc export --to onnx`, `triton` or `openvino`. Its file runs in ONNX
 Runtime or OpenVINO, with as many threads for each stream as torch has (`OMP_NUM_THREADS`). With
 `--model`, the sampler of that model folder runs instead. With `--server`, a Triton server runs the
-folder, whose name is the name of the model; this needs `pip install "tritonclient[http]"`.
+folder, whose name is the name of the model; this needs `pip install "tritonclient[http]"`. The
+server has to name the SHA-256 of the folder's file, as its `config.pbtxt` does. Where it names
+none, as for the folder of an earlier version, a note and `what` say that the name alone is known.
 
 A stream sends its next frame when the maps of the last one are back. Several streams are threads
 that share a session, or clients of the server. Calls of the sampler take turns. A frame is random
@@ -38,6 +40,7 @@ from segunc.core.removal import is_listed
 from segunc.decisions.guarantee import model_of
 from segunc.exporting import graph
 from segunc.exporting.check import check_inputs
+from segunc.exporting.graph import TRITON_SHA256
 from segunc.exporting.lower_precision import ONNX, XML
 from segunc.exporting.placement import Placement
 from segunc.options import image_size
@@ -226,7 +229,7 @@ def open_runtime(
     file = options.exported / record["file"]
     if options.server is not None:
         name = options.exported.resolve().name
-        what, open_stream = open_server(options.server, name)
+        what, open_stream = open_server(options.server, name, record["sha256"])
         return what + suffix, open_stream
     if options.model is not None:
         return "sampler", open_sampler(options.model, record, placement)
@@ -306,15 +309,17 @@ def open_sampler(folder: str, record: Mapping[str, Any], placement: Placement) -
     return lambda: call
 
 
-def open_server(url: str, name: str) -> tuple[str, OpenStream]:
+def open_server(url: str, name: str, sha256: str) -> tuple[str, OpenStream]:
     """Return name and version of a Triton server, and what opens a stream of its model over HTTP.
 
     Args:
         url: host and port.
         name: of the model.
+        sha256: of the file that the record describes.
 
     Raises:
-        InputError: tritonclient is not installed, or the server does not have the model.
+        InputError: tritonclient is not installed, or the server does not have the model, or runs
+            another file under its name.
     """
     if importlib.util.find_spec("tritonclient") is None:
         raise InputError(
@@ -338,6 +343,22 @@ def open_server(url: str, name: str) -> tuple[str, OpenStream]:
             f"the server at {url} has no model {name}",
             hint="its name is that of the folder EXPORTED",
         )
+    what = f"Triton server {server['version']}"
+    parameters = connect().get_model_config(name).get("parameters", {})
+    served = parameters.get(TRITON_SHA256, {}).get("string_value")
+    if served is None:
+        note = (
+            f"the server at {url} does not say which file it runs as {name}, so only the name is "
+            f"known to be that of the folder; export again, and config.pbtxt says it"
+        )
+        print(f"note: {note}", file=sys.stderr)
+        what += ", model known by its name alone"
+    elif served != sha256:
+        raise InputError(
+            f"the server at {url} runs another file as {name} than that of the folder (SHA-256 "
+            f"{served[:12]}, not {sha256[:12]})",
+            hint="give the folder that the server has loaded, or load the model again",
+        )
 
     def open_stream() -> Run:
         client = connect()  # by its documentation, one for each thread
@@ -349,7 +370,7 @@ def open_server(url: str, name: str) -> tuple[str, OpenStream]:
 
         return call
 
-    return f"Triton server {server['version']}", open_stream
+    return what, open_stream
 
 
 def tensor_of(name: str, values: npt.NDArray[Any]) -> Any:

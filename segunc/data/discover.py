@@ -14,7 +14,7 @@ from pathlib import Path
 from segunc.core.errors import InputError
 from segunc.core.terminal import counted
 from segunc.data.census import Census, Value, take_census
-from segunc.data.image_files import image_files, is_image_file
+from segunc.data.image_files import check_names, image_files, is_image_file
 from segunc.data.images import Colour, label_rank
 from segunc.data.labels import IGNORE, LabelMap
 from segunc.data.names import begins_as_label, is_named_as_label, split_of
@@ -103,6 +103,7 @@ def discover(
     all_files = [path.relative_to(root) for path in image_files(root) if not is_pairs_picture(path)]
     found = Found(root, [])
     files = _without_outputs(found, all_files, is_output_folder)
+    check_names(root / path for path in files)
     if not files and not (images and labels):
         raise InputError(
             f"{root} holds no images", hint="name the folder that holds images and labels"

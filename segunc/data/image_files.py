@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from segunc.core.errors import InputError
@@ -31,6 +33,19 @@ def image_files(folder: Path) -> list[Path]:
     files = [path for path in folder.rglob("*") if is_image_file(path)]
     files = [path for path in files if not is_hidden(path, folder)]
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def check_names(files: Iterable[Path]) -> None:
+    """Raise InputError for a file whose name is not UTF-8: no list of frames and no record could
+    hold it.
+    """
+    for path in files:
+        name = os.fsencode(path)
+        shown = name.decode("utf-8", "backslashreplace")
+        if shown.encode() != name:
+            raise InputError(
+                f"the name of {shown} is not UTF-8", hint="rename or remove the file or its folder"
+            )
 
 
 def is_hidden(path: Path, folder: Path) -> bool:

@@ -14,6 +14,7 @@ from segunc.core.terminal import counted
 from segunc.data.frame_names import LABEL_ENDINGS, LABEL_FOLDERS, composed, frame_name, frame_stem
 from segunc.data.image_files import (
     LOSSY_SUFFIXES,
+    check_names,
     image_files,
     images_ending_in,
     list_images,
@@ -399,13 +400,16 @@ def _files_of(root: Path, pattern: str, ending: str, described: str) -> list[Pat
         InputError: there are none; the hint is ``described``.
     """
     if "*" not in pattern:
-        return images_ending_in(root / pattern, ending, described)
+        files = images_ending_in(root / pattern, ending, described)
+        check_names(files)
+        return files
     folders = folders_of(root, pattern)
     if not folders:
         raise InputError(f"folder {root / pattern} does not exist", hint=described)
-    files: list[Path] = []
+    files = []
     for folder in folders:
         files += [path for path in image_files(folder) if path.stem.endswith(ending)]
+    check_names(files)
     if not files:
         kind = f"image whose name ends in '{ending}'" if ending else "image"
         raise InputError(f"folders {root / pattern} hold no {kind}", hint=described)

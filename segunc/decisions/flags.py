@@ -204,7 +204,8 @@ def calibrated_frames(
             first, _ = frames[0]
             raise InputError(
                 f"{len(matched)} of these frames, first {first}, are among the {len(calibrated)} "
-                f"that {threshold.source} was calibrated on, so they cannot test its promise",
+                f"that {threshold.source} was calibrated on{_of_group(threshold, matched)}, so "
+                "they cannot test its promise",
                 hint="evaluate other frames",
             )
         for name, has_same_name in matched.items():
@@ -216,6 +217,26 @@ def calibrated_frames(
             hint="evaluate other frames, or one --flag at a time",
         )
     return reasons
+
+
+def _of_group(threshold: Threshold, calibrated: Mapping[str, bool]) -> str:
+    """Return how many calibration frames are of the group of a threshold, in words; empty for all
+    frames, and where no record says.
+
+    Args:
+        threshold: of one group, or of all frames.
+        calibrated: frames that stand for those of the calibration, each with whether names agree.
+    """
+    if threshold.guarantee is None or not threshold.group:
+        return ""
+    of_group = threshold.guarantee.names_of_group(threshold.group)
+    if not of_group:
+        return ""
+    count = len(of_group.intersection(name for name, agrees in calibrated.items() if agrees))
+    return (
+        f" ({count} of them for the group {threshold.group}, and its promise says nothing of the "
+        "others)"
+    )
 
 
 def smallest_object_of(flag: Mapping[str, Threshold], asked: int | None = None) -> int:

@@ -85,6 +85,7 @@ LATER_KEYS = {
     "flagged",
     "right_flagged",
     "wrong_flagged",
+    "group_of",
 }
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
 _OF_MODEL = ("alpha", "scope", "size")
@@ -125,6 +126,9 @@ class GuaranteedThreshold(Settings):
     smallest: int = 50  # pixels; smaller regions are no alarm
     # name -> value, units and risk
     groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    # name -> group of each calibration frame, also of a group without a threshold; empty without
+    # groups and in earlier versions
+    group_of: Mapping[str, str] = field(default_factory=dict)
     # control -> level, risk and bound of a second promise
     also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     source: str = ""  # see :func:`source_of`; empty where it is not known
@@ -311,6 +315,10 @@ class GuaranteedThreshold(Settings):
         return (
             f"they keep to {self.control} of {self.level:g} without it; a lower --level flags more"
         )
+
+    def names_of_group(self, group: str) -> frozenset[str]:
+        """Return the names of the calibration frames of a group; none where no record says."""
+        return frozenset(name for name, of_frame in self.group_of.items() if of_frame == group)
 
     def holds(self, name: str, identity: str, source: str) -> bool:
         """Return whether a frame is one of the calibration: its source, its name and its bytes.

@@ -149,6 +149,23 @@ class Preparation(Settings):
         return f"3 = one in 1,000 pixels of {where} scores as high"
 
     @property
+    def options(self) -> str:
+        """The options of ``segunc threshold`` that prepare maps so; empty for nothing. Verdicts
+        record it, so the same preparation has the same text.
+
+        >>> Preparation(margin=16, place=("sidewalk", "road"), place_ids=(1, 0)).options
+        '--margin 16 --place road,sidewalk'
+        """
+        options = []
+        if self.level == "frame":
+            options.append("--level-frames")
+        if self.margin:
+            options.append(f"--margin {self.margin}")
+        if self.place:
+            options.append(f"--place {','.join(sorted(self.place))}")
+        return " ".join(options)
+
+    @property
     def words(self) -> str:
         """What is done, as the end of a sentence on flagged pixels; empty for nothing."""
         words = []

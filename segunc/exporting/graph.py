@@ -26,6 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import open_file
+from segunc.core.removal import file_content
 from segunc.exporting.placement import Placement
 from segunc.sampling.sampler import Sampler
 
@@ -49,6 +50,8 @@ _GUARD_SIZES = sorted(
 )
 """(height, width) for which conditions on sizes are tried, by their number of pixels."""
 _ONNX_INT64 = 7  # of onnx.TensorProto
+TRITON_SHA256 = "segunc_sha256"
+"""Parameter of a model of Triton: the SHA-256 of the exported file, by which a client knows it."""
 _TRITON = {"tensor(float)": "TYPE_FP32", "tensor(uint8)": "TYPE_UINT8"}
 _MISSING = re.compile(r"No ONNX function found for (?:<OpOverload\(op=')?([\w.:]+)")
 
@@ -407,7 +410,8 @@ def open_pt2(path: Path) -> Callable[..., Maps]:
 
 
 def triton_config(path: Path, batch: int = 1) -> str:
-    """Return the ``config.pbtxt`` with which Triton Inference Server takes a written ONNX file.
+    """Return the ``config.pbtxt`` with which Triton Inference Server takes a written ONNX file. A
+    server tells its parameters, of which one is the SHA-256 of the file.
 
     Args:
         path: the file.
@@ -422,6 +426,8 @@ def triton_config(path: Path, batch: int = 1) -> str:
     ]
     lines += [_triton_line("input", value) for value in session.get_inputs()]
     lines += [_triton_line("output", value) for value in session.get_outputs()]
+    _, digest = file_content(path)
+    lines.append(f'parameters {{ key: "{TRITON_SHA256}" value {{ string_value: "{digest}" }} }}')
     return "\n".join(lines) + "\n"
 
 

@@ -97,6 +97,7 @@ def _score_facts(
     facts["title"] = title_of(score, capital=False)
     prepared = "" if threshold is None else threshold.preparation.scale
     facts["words"] = prepared or scale_words(score)
+    facts["preparation"] = "" if threshold is None else threshold.preparation.options
     facts["unit"] = "" if prepared else described.get("unit", "")
     entry = SCORES.get(score)
     facts["fixed_high"] = entry.colours[1] if entry is not None and entry.colours else None

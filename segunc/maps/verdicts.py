@@ -52,6 +52,9 @@ class JudgedRegion:
     score: str | None = None  # what flagged it; None for a box drawn by hand
     threshold: FiniteFloat | None = None
     value: FiniteFloat | None = None  # the highest of the score
+    # what was done with the map before, see Preparation.options; empty for nothing, None for a box
+    # drawn by hand and in files of earlier versions
+    preparation: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,11 @@ class Verdict:
     time: str = ""  # when it was given, ISO 8601 in UTC
     reviewer: str = ""  # the name of whoever gave it, or empty
     region: JudgedRegion | None = None
-    # of a frame: the score and its threshold that the page had when it was judged; None where it
-    # had none, in files of earlier versions, and for a region, which has its own
+    # of a frame: the score, its threshold and its preparation that the page had when it was judged;
+    # None where it had none, in files of earlier versions, and for a region, which has its own
     score: str | None = None
     threshold: FiniteFloat | None = None
+    preparation: str | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -86,14 +90,19 @@ class Verdict:
         return self.reviewer, self.frame, region
 
     @property
-    def given_at(self) -> tuple[str, float] | None:
-        """The score and its threshold at which it was given; None where it does not say, as of a
-        box drawn by hand.
+    def given_at(self) -> tuple[str, float, str] | None:
+        """The score, its threshold and its preparation at which it was given; None where it does
+        not say, as of a box drawn by hand. A preparation that is not recorded is none.
         """
         judged = self.region or self
         if judged.score is None or judged.threshold is None:
             return None
-        return judged.score, judged.threshold
+        return judged.score, judged.threshold, judged.preparation or ""
+
+    @property
+    def names_preparation(self) -> bool:
+        """Whether it records what was done with the map before it was flagged."""
+        return (self.region or self).preparation is not None
 
 
 @dataclass(frozen=True)
@@ -246,31 +255,42 @@ class VerdictsAtThreshold:
     left_out: list[Verdict]
     # of those kept: neither they nor others of their reviewer and frame say a threshold
     unstated: list[Verdict]
+    # of those kept: they say the threshold of a prepared map, and not how it was prepared
+    unprepared: list[Verdict]
     first_other: Verdict | None  # the first that was given at another score or threshold
 
-    def notes(self, score: str, threshold: float) -> list[str]:
+    def notes(self, score: str, threshold: float, preparation: str = "") -> list[str]:
         """Return a line on the verdicts that are left out, and one on those that do not say at
-        which threshold they were given.
+        which threshold, or at which preparation, they were given.
         """
+        this = _at(score, threshold, preparation)
         notes = []
         if self.first_other is not None and self.first_other.given_at is not None:
             frames = len({verdict.frame for verdict in self.left_out})
             left_out = counted(len(self.left_out), "verdict", "is")
             notes.append(
                 f"{left_out} left out, on {counted(frames, 'frame')} judged at another threshold "
-                f"than {_at(score, threshold)}, first at {_at(*self.first_other.given_at)} on "
+                f"than {this}, first at {_at(*self.first_other.given_at)} on "
                 f"frame {self.first_other.frame}: what one threshold misses, another may find"
             )
         if self.unstated:
             notes.append(
                 f"{counted(len(self.unstated), 'verdict', 'names')} no threshold; taken as given "
-                f"at {_at(score, threshold)}"
+                f"at {this}"
+            )
+        if self.unprepared:
+            notes.append(
+                f"{counted(len(self.unprepared), 'verdict', 'names')} no preparation of the map, "
+                f"as of an earlier version; taken as given at {this}"
             )
         return notes
 
 
-def verdicts_at(verdicts: Sequence[Verdict], score: str, threshold: float) -> VerdictsAtThreshold:
-    """Return the verdicts that speak of a threshold.
+def verdicts_at(
+    verdicts: Sequence[Verdict], score: str, threshold: float, preparation: str = ""
+) -> VerdictsAtThreshold:
+    """Return the verdicts that speak of a threshold of maps that were prepared in one way, see
+    :attr:`segunc.decisions.preparation.Preparation.options`.
 
     What a reviewer said of a frame is left out as a whole if some of it was said at another score
     or threshold. The share of missed objects of a part of it would be of no threshold, because a
@@ -283,10 +303,13 @@ def verdicts_at(verdicts: Sequence[Verdict], score: str, threshold: float) -> Ve
     kept: list[Verdict] = []
     left_out: list[Verdict] = []
     unstated: list[Verdict] = []
+    unprepared: list[Verdict] = []
     first_other = None
     for judged in by_frame.values():
         stated = [verdict for verdict in judged if verdict.given_at is not None]
-        others = [verdict for verdict in stated if not _is_at(verdict, score, threshold)]
+        others = [
+            verdict for verdict in stated if not _is_at(verdict, score, threshold, preparation)
+        ]
         if others:
             left_out += judged
             first_other = first_other or others[0]
@@ -294,21 +317,26 @@ def verdicts_at(verdicts: Sequence[Verdict], score: str, threshold: float) -> Ve
         kept += judged
         if not stated:
             unstated += judged
-    return VerdictsAtThreshold(kept, left_out, unstated, first_other)
+        elif preparation:
+            unprepared += [verdict for verdict in stated if not verdict.names_preparation]
+    return VerdictsAtThreshold(kept, left_out, unstated, unprepared, first_other)
 
 
-def _is_at(verdict: Verdict, score: str, threshold: float) -> bool:
-    """Return whether a verdict was given at a threshold of a score. Thresholds of one float32 flag
-    the same pixels.
+def _is_at(verdict: Verdict, score: str, threshold: float, preparation: str) -> bool:
+    """Return whether a verdict was given at a threshold of a score, on maps that were prepared in
+    one way. Thresholds of one float32 flag the same pixels.
     """
     if verdict.given_at is None:
         return False
-    name, value = verdict.given_at
-    return name == score and np.float32(value) == np.float32(threshold)
+    name, value, prepared = verdict.given_at
+    if name != score or np.float32(value) != np.float32(threshold):
+        return False
+    return prepared == preparation or not verdict.names_preparation
 
 
-def _at(score: str, threshold: float) -> str:
-    return f"{score} >= {threshold_text(threshold)}"
+def _at(score: str, threshold: float, preparation: str = "") -> str:
+    words = f"{score} >= {threshold_text(threshold)}"
+    return f"{words} after {preparation}" if preparation else words
 
 
 def note_on_thresholds(verdicts: Sequence[Verdict]) -> str:

@@ -885,5 +885,6 @@ def _threshold_record(threshold: GuaranteedThreshold, size: Sequence[int] | None
     """
     record = asdict(threshold)
     del record["frames"]
+    del record["group_of"]  # of these frames
     del record["settings"]
     return {**record, "size": size}

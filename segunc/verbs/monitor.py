@@ -376,8 +376,9 @@ def _judged(watched: _Watched, threshold: GuaranteedThreshold, files: Sequence[P
             f"{counted(len(of_calibration), 'verdict', 'is')} left out, on "
             f"{counted(frames, 'calibration frame')}"
         )
-    at_threshold = verdicts_at(of_watched, threshold.score, threshold.value)
-    notes += at_threshold.notes(threshold.score, threshold.value)
+    promised = (threshold.score, threshold.value, threshold.preparation.options)
+    at_threshold = verdicts_at(of_watched, *promised)
+    notes += at_threshold.notes(*promised)
     return _Judged(
         verdicts=at_threshold.kept,
         of_calibration=len(of_calibration),

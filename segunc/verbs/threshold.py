@@ -512,7 +512,7 @@ class _UnitLosses:
         self.class_counts: Counts | None = None
         self.anomaly_labels = False
         self._bins: ScoreBins | None = None  # of floats that 16 bits cannot hold
-        self._group_of: dict[str, str] = {}  # frame -> group; empty without groups
+        self.group_of: dict[str, str] = {}  # frame -> group; empty without groups
 
     @property
     def size(self) -> int:
@@ -706,13 +706,13 @@ class _UnitLosses:
         for group, names in groups.items():
             self.group_sums[group] = LossSums(self.options.control, self.size + 1)
             for name in names:
-                self._group_of[name] = group
+                self.group_of[name] = group
 
     def _group_of_unit(self, frames: Sequence[str]) -> str | None:
         """Return the group of a unit's frames; None without groups."""
-        if not self._group_of:
+        if not self.group_of:
             return None
-        groups = sorted({self._group_of[name] for name in frames})
+        groups = sorted({self.group_of[name] for name in frames})
         if len(groups) > 1:
             raise InputError(
                 f"the unit of {frames[0]} is in the groups {' and '.join(groups)}",
@@ -996,6 +996,7 @@ def _record(
         smallest_object=options.smallest_object,
         preparation=calibration.preparation,
         groups=groups,
+        group_of=units.group_of,
         source=source_of(calibration.run),
         sizes=calibration.reader.sizes(calibration.names),
         all_units=units.all_units,

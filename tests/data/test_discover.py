@@ -1,5 +1,6 @@
 """From the names of a folder's files to pairs of image and label, and their splits."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from PIL import Image
 
 from segunc.core.errors import InputError
+from segunc.data.datasets import dataset_entry
 from segunc.data.discover import Found, discover
 
 FRAMES = range(4)
@@ -274,3 +276,34 @@ def test_splits_of_one_drive_are_noted(
         ids(tmp_path, *numbered(f"labels/{split}/{{}}.png", numbers))
     noted = any("differ in the last number alone" in note for note in discover(tmp_path).notes)
     assert noted == shared
+
+
+def rename_to_latin_1(path: Path) -> None:
+    """Give a file a name that is not UTF-8, as an archive of another system may; skip the test
+    where the file system takes none.
+    """
+    name = os.fsencode(path)
+    try:
+        os.rename(name, name.replace(b"0.", b"stra\xdfe."))
+    except OSError:
+        pytest.skip("the file system takes names in UTF-8 alone")
+
+
+def test_a_name_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    photograph(tmp_path, *numbered("images/{}.png"))
+    ids(tmp_path, *numbered("labels/{}.png"))
+    rename_to_latin_1(tmp_path / "images" / "0.png")
+    with pytest.raises(InputError) as refusal:
+        discover(tmp_path)
+    shown = f"{tmp_path}/images/stra\\xdfe.png"
+    assert refusal.value.message == f"the name of {shown} is not UTF-8"
+
+
+@pytest.mark.parametrize("labels", ["labels_masks", "labels"], ids=["masks", "classes"])
+def test_a_name_that_is_not_utf_8_is_named_in_a_data_set(labels: str, tmp_path: Path) -> None:
+    photograph(tmp_path, *numbered("test/images/{}.png"))
+    ids(tmp_path, *numbered(f"test/{labels}/{{}}.png"))
+    for folder in ("images", labels):
+        rename_to_latin_1(tmp_path / "test" / folder / "0.png")
+    with pytest.raises(InputError, match=r"stra\\xdfe.png is not UTF-8"):
+        dataset_entry("folder").samples(tmp_path, "test")

@@ -686,6 +686,53 @@ def test_verdicts_of_a_frame_count_if_all_are_of_the_threshold() -> None:
     )
 
 
+def test_verdicts_on_maps_of_another_preparation_are_of_another_threshold() -> None:
+    """A margin flags more at the same value."""
+    margin = "--margin 16"
+    widened = [
+        Verdict("a", "true-alarm", region=replace(REGION, preparation=margin)),
+        Verdict("b", "missed", score="entropy", threshold=0.5, preparation=margin),
+    ]
+    as_it_is = [
+        Verdict("c", "true-alarm", region=replace(REGION, preparation="")),
+        Verdict("d", "missed", score="entropy", threshold=0.5, preparation=""),
+    ]
+    earlier = [Verdict("e", "true-alarm", region=REGION)]
+    every = [*widened, *as_it_is, *earlier]
+    found = verdicts_at(every, "entropy", 0.5, margin)
+    assert found.kept == [*widened, *earlier]
+    assert found.unprepared == earlier
+    assert found.notes("entropy", 0.5, margin) == [
+        "2 verdicts are left out, on 2 frames judged at another threshold than entropy >= 0.5 "
+        "after --margin 16, first at entropy >= 0.5 on frame c: what one threshold misses, another "
+        "may find",
+        "1 verdict names no preparation of the map, as of an earlier version; taken as given at "
+        "entropy >= 0.5 after --margin 16",
+    ]
+    plain = verdicts_at(every, "entropy", 0.5)
+    assert plain.kept == [*as_it_is, *earlier]
+    assert not plain.unprepared
+
+
+def test_the_monitor_counts_verdicts_of_the_preparation_of_its_threshold(
+    calibrated: Calibrated, tmp_path: Path
+) -> None:
+    options = calibrated(0.0) | {"verdicts": [tmp_path / "verdicts.json"]}
+    reader = MapsReader(options["maps"])
+    at_this = [
+        {"frame": name, "verdict": "true-alarm", "preparation": ""} | AT
+        for name in reader.frames[:6]
+    ]
+    widened = [
+        {"frame": name, "verdict": "missed", "preparation": "--margin 16"} | AT
+        for name in reader.frames[6:10]
+    ]
+    write_verdicts(options["verdicts"][0], reader, [*at_this, *widened])
+    risk = monitor(**options).state["risk"]
+    assert (risk["verdicts"], risk["estimate"]) == (6, 0)
+    assert risk["left_out"] == {"calibration": 0, "threshold": 4}
+
+
 def test_a_threshold_that_was_typed_is_the_calibrated_one() -> None:
     calibrated_value = float(np.float32(2.6))
     typed = Verdict("a", "missed", score="energy", threshold=2.6)

@@ -23,6 +23,7 @@ import segunc
 from segunc.cli.main import main
 from segunc.colours import DisplayRange
 from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import write_result
 from segunc.data.datasets import entry_of_labels
 from segunc.decisions.flags import (
     CALIBRATED_ON,
@@ -545,6 +546,37 @@ def test_evaluate_says_that_it_counts_frames_beside_those_of_the_group(
             maps=maps, anomaly_labels=masks, flag=[f"{out}{flag}"], frames=frames, replicates=0
         )
         assert any(note.startswith(words) for note in result.notes) is is_told
+
+
+def test_the_group_of_each_frame_is_recorded(data: Any, tmp_path: Path) -> None:
+    out = tmp_path / "one.json"
+    made = calibrate(data, out, groups="^[a-z]+").threshold
+    assert made.group_of == {name: name.partition("/")[0] for name in made.frames}
+    assert len(made.names_of_group("night")) == 14
+    maps, masks = data["calibration"]
+    with pytest.raises(InputError) as refusal:
+        segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[f"{out}:night"], replicates=0)
+    words = "(14 of them for the group night, and its promise says nothing of the others)"
+    assert words in refusal.value.message
+    with pytest.raises(InputError) as refusal:
+        segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[str(out)], replicates=0)
+    assert "group" not in refusal.value.message
+
+
+def test_a_file_without_the_groups_of_its_frames_is_read(data: Any, tmp_path: Path) -> None:
+    """As an earlier version wrote it."""
+    out = tmp_path / "one.json"
+    calibrate(data, out, groups="^[a-z]+")
+    content = json.loads(out.read_text())
+    del content["group_of"]
+    del content["record_sha256"]
+    write_result(out, content)
+    (flag,) = read_thresholds([f"{out}:night"]).values()
+    assert flag.guarantee is not None
+    assert flag.guarantee.group_of == {}
+    maps, masks = data["calibration"]
+    with pytest.raises(InputError, match=r"that one\.json was calibrated on, so they cannot"):
+        segunc.evaluate(maps=maps, anomaly_labels=masks, flag=[f"{out}:night"], replicates=0)
 
 
 def test_groups_may_be_listed(data: Any, tmp_path: Path) -> None:

@@ -717,13 +717,16 @@ def test_a_folder_for_triton_says_what_its_file_takes_and_gives(
         size=(64, 128),
     )
     draws = np.load(made.path.parents[1] / "draws.npy")
+    digest = hashlib.sha256(made.path.read_bytes()).hexdigest()
     assert (tmp_path / "config.pbtxt").read_text().splitlines()[2:] == [
         'input { name: "image" data_type: TYPE_FP32 dims: [1, 3, 64, 128] }',
         f'input {{ name: "draws" data_type: TYPE_FP32 dims: {list(draws.shape)} }}',
         'output { name: "prediction" data_type: TYPE_UINT8 dims: [1, 64, 128] }',
         'output { name: "entropy" data_type: TYPE_FP32 dims: [1, 64, 128] }',
+        f'parameters {{ key: "segunc_sha256" value {{ string_value: "{digest}" }} }}',
     ]
     record = json.loads((tmp_path / "model.json").read_text())
+    assert record["sha256"] == digest
     assert record["draws_input"]["shape"] == list(draws.shape)
 
 

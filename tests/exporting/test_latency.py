@@ -4,11 +4,15 @@ A server is measured in :mod:`tests.exporting.test_server`.
 """
 
 import json
+import re
 import shutil
+import sys
 import threading
 import time
+from importlib.machinery import ModuleSpec
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -218,3 +222,62 @@ def test_the_configuration_of_a_server_may_be_changed(
     with (out / "config.pbtxt").open("a") as file:
         file.write("instance_group { count: 2 kind: KIND_CPU }\n")
     assert_complete(measured(capsys, out), model)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """The folder that a Triton server has loaded, by the name of its model. The server runs
+    nothing, and says of a model what its configuration says.
+    """
+    folders: dict[str, Path] = {}
+
+    def config_of(name: str) -> dict[str, Any]:
+        text = (folders[name] / "config.pbtxt").read_text()
+        lines = re.findall(r'parameters { key: "(.*?)" value { string_value: "(.*?)" } }', text)
+        return {"parameters": {key: {"string_value": value} for key, value in lines}}
+
+    def answer(name: str, inputs: object) -> SimpleNamespace:
+        return SimpleNamespace(get_response=lambda: {"outputs": []})
+
+    client = SimpleNamespace(
+        is_model_ready=folders.__contains__,
+        get_server_metadata=lambda: {"version": "2.51.0"},
+        get_model_config=config_of,
+        infer=answer,
+    )
+    package = ModuleType("tritonclient")
+    package.__spec__ = ModuleSpec("tritonclient", None)
+    http = ModuleType("tritonclient.http")
+    vars(http)["InferenceServerClient"] = lambda *args, **options: client
+    vars(package)["http"] = http
+    monkeypatch.setitem(sys.modules, "tritonclient", package)
+    monkeypatch.setitem(sys.modules, "tritonclient.http", http)
+    monkeypatch.setattr(latency, "tensor_of", lambda name, values: name)
+    return folders
+
+
+def test_a_server_that_runs_another_file_is_not_measured(
+    served: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both folders have one name: that of the model in the server."""
+    given = export(model, tmp_path / "given" / "abnn", to="triton")
+    served["abnn"] = given
+    assert measured(capsys, given, "--server", "here:1")["what"] == "Triton server 2.51.0"
+    served["abnn"] = export(model, tmp_path / "other" / "abnn", to="triton", seed=7)
+    assert "runs another file as abnn" in refused(capsys, given, "--server", "here:1")
+
+
+def test_a_server_that_does_not_say_what_it_runs_is_known_by_the_name_alone(
+    served: dict[str, Path], model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one whose folder an earlier version exported."""
+    folder = export(model, tmp_path / "abnn", to="triton")
+    config = folder / "config.pbtxt"
+    lines = [line for line in config.read_text().splitlines() if "sha256" not in line]
+    config.write_text("\n".join(lines))
+    served["abnn"] = folder
+    assert latency.main([str(folder), "--server", "here:1", *FEW]) == 0
+    printed = capsys.readouterr()
+    what = json.loads(printed.out)["what"]
+    assert what == "Triton server 2.51.0, model known by its name alone"
+    assert "does not say which file it runs as abnn" in printed.err

@@ -448,15 +448,21 @@ class Pointwise(nn.Module):
         return logits.permute(0, 3, 1, 2)
 
 
-def test_a_file_of_int8_in_which_nothing_is_int8_is_refused(frames: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("to", "tool"), [("onnx", "ONNX Runtime"), ("openvino", "NNCF")])
+def test_a_file_of_int8_in_which_nothing_is_int8_is_refused(
+    to: str, tool: str, frames: Path, tmp_path: Path
+) -> None:
+    if to == "openvino":
+        pytest.importorskip("openvino")
+        pytest.importorskip("nncf")
     factory = f"{__name__}:Pointwise"
     base = segunc.wrap(Pointwise(), "abcd", inference_size=SIZE, factory=factory)
     base.save(tmp_path / "model")
-    with pytest.raises(InputError, match="found no convolution that it makes INT8"):
+    with pytest.raises(InputError, match=f"{tool} found no convolution that it makes INT8"):
         segunc.export(
             model=tmp_path / "model",
             out=tmp_path / "out",
-            to="onnx",
+            to=to,
             scores=["entropy"],
             precision="int8",
             calibration=frames,

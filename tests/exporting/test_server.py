@@ -156,9 +156,19 @@ def test_the_latency_of_a_server_is_measured(
     assert latency.main(words) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["what"].startswith("Triton server 2.")
+    assert "name alone" not in content["what"], "the server tells the SHA-256 of the file"
     assert [row["streams"] for row in content["streams"]] == [1, 2]
     assert content["peak_gib"] is None
     assert content["threads"] is None
+
+
+def test_another_file_of_the_same_name_is_not_measured(
+    server: triton.Server, repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "float32"
+    shutil.copytree(repository / "batch", folder)
+    assert latency.main([str(folder), "--server", server.url]) == 1
+    assert "runs another file as float32" in capsys.readouterr().err
 
 
 def test_a_model_that_the_server_does_not_have_is_one_sentence(

@@ -3,6 +3,7 @@ exported, and compared with another's.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 
 from segunc import review
-from segunc.gallery.review_page import run_id
+from segunc.decisions.flags import Threshold
+from segunc.decisions.preparation import Preparation
+from segunc.gallery.review_page import run_id, write_review
+from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
 from tests.support.scenes import NAMES, SIZE, Scene, write_maps, write_page, write_video_scene
@@ -592,6 +596,35 @@ def test_a_verdict_on_a_frame_has_the_threshold_that_is_set(
     file = export(visit, "json", tmp_path / "verdicts.json")
     (verdict,) = read_verdicts(file, run_id(MapsReader(scene.maps)), NAMES)
     assert (verdict.score, verdict.threshold) == ("entropy", 0.6)
+
+
+@dataclass(frozen=True)
+class Widened(Threshold):
+    """A threshold of maps with a margin, which otherwise a file of segunc threshold records."""
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(margin=2)
+
+
+@pytest.mark.parametrize(("margin", "recorded"), [(True, "--margin 2"), (False, "")])
+def test_a_verdict_records_the_preparation_of_the_map(
+    margin: bool, recorded: str, scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    threshold = Widened(0.5) if margin else Threshold(0.5)
+    flag = {"entropy": threshold}
+    written = write_review(scene.maps, tmp_path / "review", LabelSources(), flag=flag)
+    visit.open_frame(written, NAMES[0])
+    name_reviewer(visit, "Ana")
+    for key in "ars":  # a verdict on the frame, and one on its first region
+        visit.page.keyboard.press(key)
+    visit.shown("#progress", "1 of 6 judged")
+    visit.open_frame(written, NAMES[0])  # as this browser has kept it
+    file = export(visit, "json", tmp_path / "verdicts.json")
+    on_frame, on_region = read_verdicts(file, run_id(MapsReader(scene.maps)), NAMES)
+    assert on_frame.given_at == on_region.given_at == ("entropy", 0.5, recorded)
+    assert on_frame.names_preparation
+    assert on_region.names_preparation
 
 
 def test_verdicts_at_another_threshold_than_that_of_the_page_are_said(

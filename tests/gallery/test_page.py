@@ -312,8 +312,8 @@ def write_verdict_file(path: Path, run: str) -> list[dict[str, Any]]:
         "verdicts": [verdict],
     }
     path.write_text(json.dumps(content))
-    left_out = {"reviewer": "", "region": None, "score": None, "threshold": None}
-    return [verdict | left_out]
+    left_out = dict.fromkeys(("region", "score", "threshold", "preparation"))
+    return [verdict | {"reviewer": ""} | left_out]
 
 
 def test_the_verb_writes_a_page_and_imports_verdicts(

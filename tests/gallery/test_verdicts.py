@@ -277,6 +277,17 @@ def test_verdicts_that_replaced_earlier_ones_are_counted() -> None:
     assert note.startswith("1 verdict has replaced an earlier one of the same reviewer")
 
 
+def test_a_margin_makes_another_threshold_of_verdicts() -> None:
+    plain = Verdict("a", "missed", score="energy", threshold=0.5, preparation="")
+    earlier = Verdict("b", "missed", score="energy", threshold=0.5)
+    widened = Verdict("c", "missed", score="energy", threshold=0.5, preparation="--margin 16")
+    assert note_on_thresholds([plain, earlier]) == ""
+    assert note_on_thresholds([plain, earlier, widened]).startswith(
+        "verdicts were given at 2 thresholds (2 at energy >= 0.5, 1 at energy >= 0.5 after "
+        "--margin 16)"
+    )
+
+
 @pytest.mark.parametrize("words", ["evaluate --verdicts", "review --import"])
 def test_numbers_of_verdicts_at_several_thresholds_say_so(
     words: str, scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -16,6 +16,7 @@ import yaml
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import segunc
 from segunc.baselines.density import Neighbours
 from segunc.core.errors import NoteWarning, NotFiniteError
 from segunc.sampling import Sampler
@@ -33,7 +34,7 @@ from tools.gpu_day import (
     timing,
     waits,
 )
-from tools.gpu_day.networks import TINY_NETWORKS
+from tools.gpu_day.networks import TINY_NETWORKS, TINY_SIZES
 from tools.gpu_day.steps import Day, NotMeasured, Row, Step
 from tools.measuring import ROOT, program
 from tools.study.plan import read_plan
@@ -399,12 +400,38 @@ def test_a_file_is_built_run_and_timed_by_trtexec(
     program_file.chmod(0o755)
     monkeypatch.setenv("PATH", str(program_file.parent))
     pytest.importorskip("onnxruntime")
-    write_small_file(day.out / "runtimes" / "float32" / "model.onnx")
+    exported = day.out / "small" / "model.onnx"
+    write_small_file(exported)
+    monkeypatch.setattr(runtimes.Runtimes, "file", lambda self, precision: exported)
     rows = {step.name: step.run for step in runtimes.steps(day)}
     row = rows["TensorRT, float32"]()
     assert row["ms"] == 4.0
     assert row["predictions changed"] == "0 %"
     assert row["met"]
+
+
+def test_a_file_of_another_model_is_not_measured(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    pytest.importorskip("onnxruntime")
+    from tests.exporting.test_lower_precision import Small
+
+    size = TINY_SIZES[0]
+    base = segunc.wrap(Small(), "abcd", inference_size=size, factory=f"{Small.__module__}:Small")
+    base.save(tmp_path / "base")
+    segunc.ABNN(alpha=0.1).fit(base).save(tmp_path / "abnn")
+    out = tmp_path / "out"
+    exported = runtimes.Runtimes(Day(out, "cpu", tiny=True, model=tmp_path / "abnn"))
+    path = exported.file("float32")
+    assert exported.file("float32") == path
+    words = ("--parts", "runtimes", "--only", "no step", "--model")
+    assert call(run, out, *words, tmp_path / "abnn") == 0
+    assert call(run, out, *words, tmp_path / "base") == 2
+    assert "model.onnx is of another model than" in capsys.readouterr().err
+    path.with_name("model.json").unlink()
+    assert call(run, out, *words, tmp_path / "abnn") == 2
+    assert "model.onnx has no record of its model" in capsys.readouterr().err
 
 
 def test_runtimes_that_are_not_here_are_not_measured(

@@ -55,6 +55,7 @@ from pathlib import Path
 import torch
 
 from segunc.core.device import resolve_device
+from segunc.core.errors import InputError
 from tools.gpu_day import bank, depthwise, fast, right, runtimes, studies, tail, waits
 from tools.gpu_day.steps import Day, Results, Step
 from tools.gpu_day.timing import Turns
@@ -98,7 +99,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="after so many, a training or study stops, to be continued (480)",
     )
     parser.add_argument(
-        "--model", type=Path, metavar="DIR", help="model of the part runtimes (random weights)"
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="model of the part runtimes, one for each --out (random weights)",
     )
     parser.add_argument("--tiny", action="store_true", help="toy sizes, for a rehearsal")
     parser.add_argument(
@@ -150,7 +154,12 @@ def main() -> int:
         turns=Turns(asked.turns, asked.beside, end),
     )
     results = Results(day.out, provenance(resolve_device(asked.device)))
-    for step in chosen_steps(day, asked.parts, asked.only):
+    try:
+        steps = list(chosen_steps(day, asked.parts, asked.only))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for step in steps:
         if results.is_finished(step.name) or time.monotonic() > end:
             continue
         row = results.run(step)

@@ -28,13 +28,18 @@ import torch
 from torch import Tensor
 
 import segunc
+from segunc.core.errors import InputError
+from segunc.core.files import read_json
+from segunc.decisions.guarantee import model_of
 from segunc.exporting.check import check_frames
 from segunc.exporting.graph import INPUTS, PACKAGES, Maps
 from segunc.exporting.lower_precision import ONNX, lower_onnx
 from segunc.exporting.price import measure_price
+from segunc.verbs.export import RECORD, is_export_record
 from tools.gpu_day.fast import random_model
 from tools.gpu_day.networks import networks_of, size_words, sizes_of
 from tools.gpu_day.steps import Day, NotMeasured, Row, Step
+from tools.latency import check_recorded
 from tools.runtime_table import DRAWS, SCORES, Run, milliseconds, price_cells
 
 FRAMES = 8
@@ -70,8 +75,13 @@ Opened = Callable[[Path], Engine]
 
 
 def steps(day: Day) -> Iterator[Step]:
-    """Give the steps of the part ``runtimes``."""
+    """Give the steps of the part ``runtimes``.
+
+    Raises:
+        InputError: the folder holds an exported file of another model or size, and so its rows.
+    """
     runtimes = Runtimes(day)
+    runtimes.check()
     openers: dict[str, Opened] = {
         "ONNX Runtime on the CPU": partial(open_in_onnxruntime, "CPU"),
         "ONNX Runtime on CUDA": partial(open_in_onnxruntime, "CUDA"),
@@ -92,7 +102,9 @@ class Runtimes:
     def file(self, precision: str) -> Path:
         """Return the ONNX file of a precision, which the first call exports."""
         path = self.folder / precision / ONNX
-        if path.exists():
+        source = self.folder / "float32" / ONNX
+        if path.exists() and source.exists():  # a file of float16 alone may be of any model
+            self.check()
             return path
         if precision == "float32":
             size = sizes_of(self.day)[0]
@@ -107,13 +119,36 @@ class Runtimes:
             path.write_bytes(made.contents[ONNX])
         return path
 
+    def check(self) -> None:
+        """Raise InputError where an exported file is there that is not of the model, its size and
+        its draws. The file of float16 is made of it, and the rows of the table are measured on it.
+        """
+        folder = self.folder / "float32"
+        if not (folder / ONNX).exists():
+            return
+        hint = f"give another --out, or remove {self.folder} and the rows of the part runtimes"
+        if not is_export_record(folder / RECORD):
+            raise InputError(f"{folder / ONNX} has no record of its model", hint=hint)
+        record = read_json(folder / RECORD, "the record of an export")
+        check_recorded(folder, record)
+        model = segunc.load(self._model())
+        wanted = {"base_sha256": model.sha256, "posterior_sha256": model.posterior_sha256}
+        if model_of(record) != model_of(wanted):
+            message = f"{folder / ONNX} is of another model than {self._model()}"
+            raise InputError(message, hint=hint)
+        size = sizes_of(self.day)[0]
+        if record["input"]["shape"][2:] != list(size) or record["draws"] != DRAWS:
+            message = f"{folder / ONNX} is not of {DRAWS} draws at {size_words(size)}"
+            raise InputError(message, hint=hint)
+
     def _model(self) -> Path:
         """Return the model folder that was named, or one of random weights."""
         if self.day.model is not None:
             return self.day.model
-        folder = self.folder / "model"
+        name = networks_of(self.day)[0]
+        folder = self.folder / f"model-{name.architecture}-{name.encoder}"
         if not folder.exists():
-            random_model(folder, networks_of(self.day)[0])
+            random_model(folder, name)
         return folder
 
     @functools.cached_property

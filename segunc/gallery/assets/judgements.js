@@ -22,8 +22,8 @@
   const regionWords = (region, verdict) =>
     verdict === "missed" && region.score === null ? "missed object" : REGION_WORDS[verdict];
   const listeners = [];
-  // key -> {frame, region, reviewer, verdict, note, time, score, threshold}; the last two are those
-  // that were set when a frame was judged
+  // key -> {frame, region, reviewer, verdict, note, time, score, threshold, preparation}; the last
+  // three are those that were set when a frame was judged
   const entries = new Map();
   // Changes of this visit, each a list of steps [key, before, after], of which the last is told.
   const done = [];
@@ -78,10 +78,10 @@
   function cleanRegion(raw, frame) {
     if (raw === null || raw === undefined) return null;
     if (!isPlace(raw, frame)) return undefined;
-    const { box, area, size, mask, score = null, threshold = null, value = null } = raw;
-    if (score !== null && !isText(score)) return undefined;
-    if (!isNumberOrNull(threshold) || !isNumberOrNull(value)) return undefined;
-    return { box, area, size, mask, score: score && wellFormed(score), threshold, value };
+    const { box, area, size, mask, value = null } = raw;
+    const setting = cleanSetting(raw);
+    if (setting === null || !isNumberOrNull(value)) return undefined;
+    return { box, area, size, mask, ...setting, value };
   }
 
   /* A time of the form that this page writes; "", which every other time is later than, for any
@@ -91,11 +91,18 @@
     return written && Date.parse(text) <= Date.now() + DAY ? text : "";
   }
 
-  /* The score and the threshold that a frame was judged at, which earlier versions did not write;
-     null for anything else. */
-  function cleanSetting({ score = null, threshold = null }) {
-    if ((score !== null && !isText(score)) || !isNumberOrNull(threshold)) return null;
-    return { score: score && wellFormed(score), threshold };
+  const isTextOrNull = (value) => value === null || isText(value);
+
+  /* The score, the threshold and the preparation that a frame or a region was judged at, which
+     earlier versions did not write; null for anything else. */
+  function cleanSetting({ score = null, threshold = null, preparation = null }) {
+    if (!isTextOrNull(score) || !isTextOrNull(preparation)) return null;
+    if (!isNumberOrNull(threshold)) return null;
+    return {
+      score: score && wellFormed(score),
+      threshold,
+      preparation: preparation && wellFormed(preparation),
+    };
   }
 
   /* Whether an entry may count here. A page of some of the frames keeps what was said of the
@@ -246,15 +253,17 @@
     return withEmpty ? rows : rows.filter(written);
   }
 
-  /* The score and its threshold that a frame is judged at; a region has its own. */
+  /* The score, its threshold and its preparation that a frame is judged at; a region has its
+     own. */
   function thresholdNow() {
-    const now = state.get();
-    const threshold = now.score === null ? null : table.thresholdOf(now);
-    return { score: threshold === null ? null : now.score, threshold };
+    const { score, threshold: typed } = state.get();
+    const threshold = score === null ? null : table.thresholdOf({ score, threshold: typed });
+    if (threshold === null) return NO_THRESHOLD;
+    return { score, threshold, preparation: table.preparationOf(score) };
   }
 
-  const NO_THRESHOLD = { score: null, threshold: null };
-  const CHANGING = ["verdict", "note", "score", "threshold"];
+  const NO_THRESHOLD = { score: null, threshold: null, preparation: null };
+  const CHANGING = ["verdict", "note", "score", "threshold", "preparation"];
 
   /* Whether two entries are on regions of one outline, or on none. A page of an earlier version
      gave a region of the same area other pixels. */

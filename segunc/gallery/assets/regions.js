@@ -166,7 +166,9 @@
   /* A piece as it stands in a verdict. */
   function regionOf(piece, map, score, threshold, size) {
     const { box, area, value } = piece;
-    return { score, threshold, box, area, value, mask: maskOf(piece, map, size), size };
+    const preparation = table.preparationOf(score);
+    const mask = maskOf(piece, map, size);
+    return { score, threshold, preparation, box, area, value, mask, size };
   }
 
   /* The entry, of some on regions by a score, whose box overlaps another most: at least half. */
@@ -455,7 +457,8 @@
     const size = stage.size();
     const mask = [];
     for (let line = y; line < y + height; line++) mask.push(line * size[1] + x, width);
-    const region = { score: null, threshold: null, value: null, box, area, size, mask };
+    const setting = { score: null, threshold: null, preparation: null, value: null };
+    const region = { ...setting, box, area, size, mask };
     verdicts.set(table.name(stage.shown()), { verdict: "missed" }, region);
     announce(`missed object marked at ${x}, ${y}, ${width} x ${height} pixels`, true);
   }

@@ -27,6 +27,9 @@
      none. */
   const recordedThreshold = (score) => page.scores[score]?.region_from ?? null;
 
+  /* What was done with the map of a score before it was flagged; empty for nothing. */
+  const preparationOf = (score) => page.scores[score]?.preparation ?? "";
+
   /* The threshold that is set, or else the recorded one. */
   const thresholdOf = ({ score, threshold }) => threshold ?? recordedThreshold(score);
 
@@ -168,6 +171,7 @@
     highest,
     ranked,
     recordedThreshold,
+    preparationOf,
     thresholdOf,
     flaggedObjects,
     outcome,
