@@ -11,7 +11,7 @@ the expected share of a frame's labelled pixels whose true class is outside of t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -82,6 +82,16 @@ class ClassSets(Attachment):
             hint=f"--draws {self.draws} --seed {self.seed}, without --scope and --scheme",
         )
 
+    def size_note(self, size: tuple[int, int] | None, network_size: tuple[int, int] | None) -> str:
+        calibrated = self.fitted_on.get("size") or network_size
+        seen = size or network_size
+        if _size_words(calibrated) == _size_words(seen):
+            return ""
+        return (
+            f"the class sets were calibrated on frames at {_size_words(calibrated)}, and the "
+            f"network sees these at {_size_words(seen)}, so their promise does not hold here"
+        )
+
     def record(self) -> dict[str, Any]:
         names = ("threshold", "level", "frames", "draws", "seed", "promise")
         return {"class_sets": {name: getattr(self, name) for name in names}}
@@ -120,6 +130,11 @@ class PredictionSets(MethodSettings):
     frames: NonNegativeInt = 0
     draws: PositiveInt = 8
     seed: NonNegativeInt = 0
+
+
+def _size_words(size: Sequence[int] | None) -> str:
+    """Return (height, width) as options write it; None is the size of each frame."""
+    return "their own size" if size is None else "x".join(str(side) for side in size)
 
 
 def class_keys(probabilities: Tensor, prediction: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ predictions, or whole.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
@@ -511,12 +512,14 @@ def bank_content(
         smoothing: standard deviation of the Gaussian filter, in pixels.
         resolution: size to which frames are brought for the encoder.
     """
-    settings = {}
+    settings: dict[str, Any] = {}
     if smoothing:
-        settings["smoothing"] = repr(float(smoothing))
+        settings["smoothing"] = float(smoothing)
     if resolution != "network":
         settings["resolution"] = resolution
-    return save(dict(tensors), settings or None)
+    # As one value: safetensors writes several in an order that changes from run to run.
+    metadata = {"settings": json.dumps(settings, sort_keys=True)} if settings else None
+    return save(dict(tensors), metadata)
 
 
 def _stored_encoder(encoder: nn.Module) -> dict[str, Tensor]:

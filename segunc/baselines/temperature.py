@@ -232,8 +232,8 @@ def scale_temperature(run: FitRun[Temperature]) -> Model:
     run.check_labels()
     if "weights" in run.chosen_on(settings.split):
         note = (
-            f"the network was trained on the split {settings.split}, where it makes fewer mistakes "
-            "than on other frames, so this temperature is too low for them"
+            f"the network was trained on the split {settings.split}, where it may make fewer "
+            "mistakes than on other frames, and so this temperature may be too low for them"
         )
         warnings.warn(note, NoteWarning, stacklevel=caller_level())
     sample = sample_pixels(run)

@@ -152,6 +152,16 @@ class Attachment:
     def check_sampler(self, sampler: Sampler) -> None:
         """Raise InputError where maps of this sampler are not those that it was fitted for."""
 
+    def size_note(self, size: tuple[int, int] | None, network_size: tuple[int, int] | None) -> str:
+        """Return what a user should know where the network sees frames at another size than those
+        that it was fitted on; empty where nothing.
+
+        Args:
+            size: (height, width) that was asked for; None takes that of the network.
+            network_size: (height, width) of the network; None where frames keep their own.
+        """
+        return ""
+
     def record(self) -> dict[str, Any]:
         """Return what decides its evidence, for the manifest of maps that need it."""
         return {f"{Path(self.file).stem}_sha256": json_sha256(asdict(self))}

@@ -121,6 +121,9 @@ def make_sampler(
         )
     for attachment in model.used(scores):
         attachment.check_sampler(sampler)
+        note = attachment.size_note(options.size, model.network.description.inference_size)
+        if note:
+            sampler.report.messages.append(note)
     return sampler
 
 

@@ -1,5 +1,6 @@
 """Distances relative to what is usual at their place of the frame, and smoothed ones."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from segunc.baselines.density import (
     usual_distances,
 )
 from segunc.baselines.feature_extractor import FeatureExtractor
+from segunc.baselines.features import bank_content
 from segunc.core.errors import InputError
 from segunc.scores import FEATURE_DISTANCE
 from tests.conftest import change_record
@@ -194,3 +196,13 @@ def test_banks_of_frames_at_other_sizes_have_other_hashes(base: Model) -> None:
         model = FeatureDensity(layers=[LAYER], resolution=resolution).fit(base, batches(3))
         hashes.add(model.hashes["features_sha256"])
     assert len(hashes) == 2
+
+
+def test_the_settings_of_a_bank_are_one_value() -> None:
+    """safetensors writes several values in an order that changes from run to run, and so would the
+    hash of the bank.
+    """
+    content = bank_content({"a": torch.zeros(2)}, smoothing=1.5, resolution="frame")
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+    assert metadata == {"settings": '{"resolution": "frame", "smoothing": 1.5}'}

@@ -211,6 +211,36 @@ def test_other_draws_are_refused(calibrated: Calibrated, tmp_path: Path, draws: 
     assert "of 4 latin-hypercube draws of seed 0 in the whole scope alone" in refusal
 
 
+SIZE_NOTE = (
+    "note: the class sets were calibrated on frames at 96x192, and the network sees these at {}, "
+    "so their promise does not hold here"
+)
+
+
+@pytest.mark.parametrize(
+    ("size", "note"),
+    [
+        (("--size", "48x96"), SIZE_NOTE.format("48x96")),
+        ((), SIZE_NOTE.format("their own size")),
+        (("--size", "96x192"), ""),
+    ],
+)
+def test_frames_at_another_size_get_a_note(
+    calibrated: Calibrated, tmp_path: Path, size: tuple[str, ...], note: str
+) -> None:
+    done = succeed(
+        "predict --draws 4 --scores set-size",
+        FAST,
+        *size,
+        *("--model", calibrated.model),
+        *("--input", calibrated.data / "leftImg8bit" / "val"),
+        *("--out", tmp_path / "maps"),
+    )
+    printed = done.stdout + done.stderr
+    assert ("their promise does not hold here" in printed) == bool(note)
+    assert note in printed
+
+
 def test_the_manifest_records_the_guarantee(calibrated: Calibrated) -> None:
     run = json.loads((calibrated.maps / "manifest.json").read_text())["run"]
     recorded = run["class_sets"]
