@@ -111,6 +111,8 @@ def make(out: Path, name: str, model: str, size: str, calibration: str, check: s
     """Export a model in every precision, and write what each costs."""
     folder = out / name
     height, width = map(int, size.split("x"))
+    if folder.exists():
+        sys.exit(f"{folder} exists; remove it, or give another OUT")
     folder.mkdir(parents=True)
     about = {"model": model, "size": [height, width], "check": check}
     (folder / "about.json").write_text(json.dumps(about))
