@@ -83,7 +83,14 @@ from segunc.posteriors.map_records import (
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.saving import TENSORS, save_posterior
 from segunc.sampling.branches import AnyPosterior, branches_of
-from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, caller_level
+from segunc.sampling.sampler import (
+    CALLS,
+    Fitted,
+    Provider,
+    Sampler,
+    caller_level,
+    stamp_of_tensors,
+)
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
 from segunc.training.config import (
     DATA,
@@ -277,6 +284,10 @@ class Model:
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
     # The notes of its samplers that were given as warnings.
     _warned: set[str] = field(default_factory=set, repr=False)
+    # The tensors after the last call, see :func:`stamp_of_tensors`, and ``sha256`` of them; None
+    # where they are not those of a fit any more.
+    _stamp: list[Any] = field(default_factory=list, repr=False)
+    _present_sha256: str | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """Return a few lines: the method, the classes, what was fitted, and the folder."""
@@ -295,7 +306,7 @@ class Model:
         """Leave the samplers out of copies and pickles: they hold what they know of the network by
         the identity of its modules and tensors.
         """
-        return {**vars(self), "_samplers": {}}
+        return {**vars(self), "_samplers": {}, "_stamp": []}
 
     @property
     def bayesian(self) -> bool:
@@ -477,10 +488,41 @@ class Model:
                 sampler.warned = self._warned
                 self._samplers = {settings: sampler}
             sampler = self._samplers[settings]
-            used = self.used(sampler.scores)
-            provenance = self.record.get("provenance")
-            about = model_record(self.network, self.posterior, provenance, self.attachments)
-            return sample_image(sampler, image, origin_of(sampler, used, self.hashes, about))
+            self._hash_present_weights()
+            origin = None
+            if self._present_sha256 is not None:
+                used = self.used(sampler.scores)
+                provenance = self.record.get("provenance")
+                about = model_record(self.network, self.posterior, provenance, self.attachments)
+                hashes = {**self.hashes, "base_sha256": self._present_sha256}
+                origin = origin_of(sampler, used, hashes, about)
+            try:
+                return sample_image(sampler, image, origin)
+            finally:
+                self._stamp = self._stamp_now()  # a call may write buffers
+
+    def _stamp_now(self) -> list[Any]:
+        """Return what differs as soon as the weights of a network are not those of before."""
+        stamp: list[Any] = []
+        for network in self.networks:
+            for module in network.modules():
+                stamp += stamp_of_tensors(module)
+        return stamp
+
+    def _hash_present_weights(self) -> None:
+        """Find the hash of the weights of a call, again only where they may have changed since the
+        last one. A note says if they have changed since something was fitted on them.
+        """
+        if self._stamp and self._stamp == self._stamp_now():
+            return
+        try:
+            self._present_sha256 = self.with_present_weights().sha256
+        except InputError as error:
+            self._present_sha256 = None
+            note = f"{error.message}: these maps are not those of a fit, and cannot be saved"
+            if note not in self._warned:
+                self._warned.add(note)
+                warnings.warn(f"{note}; {error.hint}", NoteWarning, stacklevel=caller_level())
 
     @property
     def default_scores(self) -> tuple[str, ...]:
@@ -524,6 +566,7 @@ class Model:
             summary=summary,
             _samplers={},
             _warned=set(),
+            _stamp=[],
         )
 
     def save(self, folder: Path | str) -> None:
@@ -549,7 +592,10 @@ class Model:
         """
         present = self.with_present_weights()
         present.save_posterior(folder)
+        # A network that was trained on is no longer that of the folder.
         self.sha256 = present.sha256
+        self.folder = present.folder
+        self.base_folder = present.base_folder
         for name in sorted(self.fresh):
             self.attachments[name].write(folder)
         for name, content in self.documents.items():
@@ -607,7 +653,13 @@ class Model:
                 hint="fit it again",
             )
         return replace(
-            self, sha256=digest, folder=None, base_folder=None, _samplers={}, _warned=set()
+            self,
+            sha256=digest,
+            folder=None,
+            base_folder=None,
+            _samplers={},
+            _warned=set(),
+            _stamp=[],
         )
 
     def _check_folder(self, folder: Path) -> None:
