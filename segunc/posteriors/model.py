@@ -1020,7 +1020,8 @@ def wrap(
     """Return a model of a module of one's own, which is not changed except that it is in eval mode.
 
     Args:
-        module: from normalised images ``[N, K, H, W]`` to logits ``[N, C, H, W]``.
+        module: from normalised images ``[N, K, H, W]`` to logits ``[N, C, H, W]``. Of a module of
+            ``torch.compile``, the module that was compiled is taken.
         classes: the C class names in the order of the logits. A module of one output z has the
             logits (0, z) of two classes; where one name is given, the first class is "background".
         mean, std: input normalisation of images in 0..1, a number for each of the K channels of the
@@ -1046,6 +1047,12 @@ def wrap(
     >>> segunc.wrap(net, ("road", "other")).bayesian
     False
     """
+    if isinstance(classes, str):
+        raise InputError(
+            f"classes is the text '{classes}', not a list of class names",
+            hint='classes=["road", "car", ...]',
+        )
+    module = _uncompiled(module)
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:
         agree(find_code(factory))
@@ -1053,11 +1060,11 @@ def wrap(
         factory,
         "",
         tuple(classes),
-        tuple(palette),
+        tuple(_plain(colour) for colour in _plain(palette)),
         options,
-        tuple(mean),
-        tuple(std),
-        inference_size,
+        tuple(_plain(mean)),
+        tuple(_plain(std)),
+        None if inference_size is None else tuple(_plain(inference_size)),
         kind="python",
     )
     check_parameters(module)
@@ -1073,6 +1080,21 @@ def wrap(
     return Model(network, Deterministic(), network.sha256, None, None, {})
 
 
+def _plain(values: Any) -> Any:
+    """Return the numbers of an array or a tensor as plain ones, a list as a tuple, and anything
+    else as it is.
+    """
+    numbers = values.tolist() if hasattr(values, "tolist") else values
+    return tuple(numbers) if isinstance(numbers, list) else numbers
+
+
+def _uncompiled(module: Any) -> Any:
+    """Return the module that ``torch.compile`` was given, which has the names of the weights; any
+    other value as it is.
+    """
+    return getattr(module, "_orig_mod", module)
+
+
 Network = nn.Module | Model
 """What stands for a network that no folder can build: its module, or a model of it."""
 
@@ -1085,7 +1107,8 @@ class GivenNetworks:
     def __init__(self, given: Network | Sequence[Network] | None = None) -> None:
         self._modules: list[nn.Module] = []
         for network in _networks_of(given):
-            body = network.body if isinstance(network, SegmentationNetwork) else network
+            given_body = network.body if isinstance(network, SegmentationNetwork) else network
+            body = _uncompiled(given_body)
             if not isinstance(body, nn.Module):
                 raise InputError(
                     f"the network is of type {type(body).__name__}, not a torch module",

@@ -221,3 +221,31 @@ def test_maps_of_a_network_that_was_trained_on_are_those_of_another_model(tmp_pa
         model(IMAGE).save(tmp_path / "maps", "after")
     model(IMAGE).save(tmp_path / "trained", "after")
     segunc.wrap(mine, CLASSES)(IMAGE).save(tmp_path / "trained", "again")
+
+
+def test_a_compiled_module_is_the_module_that_was_compiled(tmp_path: Path) -> None:
+    mine = module()
+    compiled: Any = torch.compile(mine)
+    model = segunc.ABNN().fit(segunc.wrap(compiled, CLASSES))
+    assert model.sha256 == segunc.wrap(mine, CLASSES).sha256
+    model.save(tmp_path)
+    assert segunc.load(tmp_path, network=compiled).sha256 == model.sha256
+
+
+def test_arrays_of_colours_and_sizes_are_taken_as_plain_numbers(tmp_path: Path) -> None:
+    palette: Any = np.eye(3, dtype=np.uint8) * 255
+    size: Any = np.array([32, 48])
+    mean: Any = torch.tensor([0.5, 0.5, 0.5])
+    model = segunc.wrap(
+        module(), CLASSES, mean=mean, std=mean, palette=palette, inference_size=size
+    )
+    model.save(tmp_path)
+    description = model.network.description
+    assert description.palette == ((255, 0, 0), (0, 255, 0), (0, 0, 255))
+    assert description.inference_size == (32, 48)
+    assert description.mean == description.std == (0.5, 0.5, 0.5)
+
+
+def test_one_text_is_no_list_of_classes() -> None:
+    with pytest.raises(segunc.InputError, match="classes is the text 'abc', not a list"):
+        segunc.wrap(module(), "abc")
