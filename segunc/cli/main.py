@@ -154,8 +154,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         means that nobody reads what is printed any more.
     """
     words = sys.argv[1:] if argv is None else argv
-    arguments, further_words = build_parser(as_json="--json" in words).parse_known_args(words)
-    _check_words(arguments, words, further_words)
+    try:
+        arguments, further_words = build_parser(as_json="--json" in words).parse_known_args(words)
+        _check_words(arguments, words, further_words)
+    except BrokenPipeError:  # of a help that nobody reads to its end
+        return _unread()
     _quiet_libraries()
     keep_freed_memory()
     wait_briefly()
@@ -167,15 +170,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return SUCCESS
     except BrokenPipeError:
-        # As `| head` leaves it. What Python would still write goes to the null device.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ENDED_BY_SIGNAL + signal.SIGPIPE
+        return _unread()
     except KeyboardInterrupt:
         _tell_interrupt(arguments, kept)
         return ENDED_BY_SIGNAL + (signals[0] if signals else signal.SIGINT)
     except Exception as error:
         _tell_error(arguments, error, kept)
         return BAD_INPUT if isinstance(error, InputError) else FAILED
+
+
+def _unread() -> int:
+    """Return the exit code of a command whose output nobody reads any more, as ``| head`` leaves
+    it. What Python would still write goes to the null device.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ENDED_BY_SIGNAL + signal.SIGPIPE
 
 
 def _check_words(

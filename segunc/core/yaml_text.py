@@ -17,6 +17,24 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
     aliases = False
 
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Return a mapping; YAMLError for a key that stands in it twice, of which one value would
+        be lost in silence.
+        """
+        lines: dict[tuple[str, str], int] = {}
+        for key_node, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue
+            key = (key_node.tag, key_node.value)
+            line = key_node.start_mark.line + 1
+            if key in lines:
+                message = (
+                    f"the key {key_node.value} is given twice, in lines {lines[key]} and {line}"
+                )
+                raise yaml.constructor.ConstructorError(None, None, message, key_node.start_mark)
+            lines[key] = line
+        return super().construct_mapping(node, deep)
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Return the next node; YAMLError for an alias."""
         if self.check_event(yaml.AliasEvent) and not self.aliases:

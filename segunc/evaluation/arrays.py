@@ -173,6 +173,8 @@ def label_frames(labels: Any, names: Sequence[str] | None) -> dict[str, Array]:
             raise InputError("names are given twice: labels is a mapping with names of its own")
         by_name = {}
         for name, value in labels.items():
+            if str(name) in by_name:
+                raise _named_twice(name)
             by_name[str(name)] = _only_frame(value, f"the label of frame '{name}'")
         if not by_name:
             raise InputError("labels holds no frame", hint="give at least one")
@@ -184,10 +186,15 @@ def label_frames(labels: Any, names: Sequence[str] | None) -> dict[str, Array]:
         raise InputError(f"names is the text '{names}'", hint=f"give a list: names=['{names}']")
     if len(names) != len(frames):
         raise InputError(f"{len(names)} names are given for {counted(len(frames), 'label')}")
-    if len({*names}) != len(names):
-        repeated = next(name for name in names if list(names).count(name) > 1)
-        raise InputError(f"two frames are named '{repeated}'", hint="give each its own name")
-    return dict(zip(map(str, names), frames, strict=True))
+    texts = [str(name) for name in names]
+    if len({*texts}) != len(texts):
+        raise _named_twice(next(text for text in texts if texts.count(text) > 1))
+    return dict(zip(texts, frames, strict=True))
+
+
+def _named_twice(name: object) -> InputError:
+    """Return the error of two frames of one name."""
+    return InputError(f"two frames are named '{name}'", hint="give each its own name")
 
 
 def _only_frame(value: Any, argument: str, axes: int = 2) -> Array:
@@ -292,8 +299,7 @@ def maps_of(maps: Any, names: Sequence[str] | None, score: str, *, predicted: bo
     Raises:
         InputError: maps are of a type or shape that says nothing.
     """
-    if names is not None:
-        maps = _in_order(maps, names)
+    maps = in_order_of(names, maps, "maps")
     maps = _without_batches(maps)
     if isinstance(maps, HasScores):
         return _of_model([maps])
@@ -327,31 +333,42 @@ def _is_batch(value: Any) -> bool:
     return hasattr(type(value), "scores") and hasattr(type(value), "__iter__")
 
 
-def _in_order(maps: Any, names: Sequence[str]) -> list[Any]:
-    """Return the maps of each name.
+def in_order_of(names: Sequence[str] | None, values: Any, argument: str) -> Any:
+    """Return the values of each name.
+
+    Args:
+        names: of the frames; None where labels are no mapping, so that values have their order.
+        values: a mapping from these names.
+        argument: what messages call the values.
 
     Raises:
-        InputError: maps are no mapping from these names.
+        InputError: values are no mapping from these names.
     """
-    if not isinstance(maps, Mapping):
+    if names is None:
+        return values
+    if not isinstance(values, Mapping):
         raise InputError(
-            "labels is a mapping from the names of frames, and maps is not",
-            hint="give maps as a mapping from the same names, or both as lists",
+            f"labels is a mapping from the names of frames, and {argument} is not",
+            hint=f"give {argument} as a mapping from the same names, or both as lists",
         )
-    by_name = {str(name): value for name, value in maps.items()}
+    by_name = {str(name): value for name, value in values.items()}
     if {*by_name} != {*names}:
-        raise _other_names(by_name, names)
+        raise _other_names(by_name, names, argument)
     return [by_name[name] for name in names]
 
 
-def _other_names(maps: Mapping[str, Any], names: Sequence[str]) -> InputError:
-    """Return the error of maps whose names are not those of the labels."""
-    others = sorted({*maps} - {*names})
+def _other_names(values: Mapping[str, Any], names: Sequence[str], argument: str) -> InputError:
+    """Return the error of values whose names are not those of the labels."""
+    others = sorted({*values} - {*names})
     if others:
-        fault = f"maps has '{others[0]}', and no label is named so{nearest(others[0], names)}"
+        near = nearest(others[0], names)
+        fault = f"{argument} has '{others[0]}', and no label is named so{near}"
     else:
-        fault = f"a label is named '{min({*names} - {*maps})}', and maps has no such name"
-    hint = "name maps and labels alike; for a mapping from names of scores give labels as a list"
+        missing = min({*names} - {*values})
+        fault = f"a label is named '{missing}', and {argument} has no such name"
+    hint = f"name {argument} and labels alike"
+    if argument == "maps":
+        hint += "; for a mapping from names of scores give labels as a list"
     return InputError(fault, hint=hint)
 
 

@@ -24,6 +24,7 @@ from segunc.evaluation.arrays import (
     Maps,
     anomaly_label,
     class_label,
+    in_order_of,
     maps_of,
     split_frames,
 )
@@ -88,9 +89,10 @@ def class_frames(
     are_scores = prediction is not None or probabilities is not None
     arrays = maps_of(maps, names, _name_of_arrays(scores), predicted=not are_scores)
     if prediction is not None:
-        arrays.prediction = split_frames(_ordered(prediction, names), "prediction")
+        in_order = in_order_of(names, prediction, "prediction")
+        arrays.prediction = split_frames(in_order, "prediction")
     if probabilities is not None:
-        in_order = _ordered(probabilities, names)
+        in_order = in_order_of(names, probabilities, "probabilities")
         arrays.probabilities = split_frames(in_order, "probabilities", axes=3)
     if arrays.prediction is None and arrays.probabilities is None:
         raise InputError(
@@ -107,13 +109,6 @@ def class_frames(
         frame.label = class_label(labels[frame.name], frame.name, classes, ignore)
         _complete(frame, classes)
     return frames
-
-
-def _ordered(arrays: Any, names: Sequence[str] | None) -> Any:
-    """Return the arrays of a mapping in the order of the frames."""
-    if names is None or not isinstance(arrays, Mapping):
-        return arrays
-    return [arrays[name] for name in names if name in arrays]
 
 
 def _name_of_arrays(scores: Sequence[str] | None) -> str:

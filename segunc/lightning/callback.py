@@ -406,12 +406,12 @@ class UncertaintyCallback(Callback):
     def _frames(self, trainer: L.Trainer) -> Frames:
         """Return the frames that are evaluated."""
         source: Any = self.frames
-        limit = self.limit
+        batches = None
         if source is None:
             source = one_loader(trainer.val_dataloaders, "validation", "frames")
-            if limit is None:
-                limit = _frames_of_validation(trainer, source)
-        return Frames(source, self._form, limit, self.pictures)
+            if self.limit is None:
+                batches = _batches_of_validation(trainer, source)
+        return Frames(source, self._form, self.limit, self.pictures, batches)
 
     def _counts_of(self, parts: Sequence[Mapping[str, Any]]) -> FrameCounts:
         """Return the counts of all processes; each process makes the same numbers of them."""
@@ -574,11 +574,12 @@ def _check_whole(name: str, value: Any, least: int, most: int | None = None) -> 
     raise InputError(f"{name} {value!r} is not a whole number {bounds}")
 
 
-def _frames_of_validation(trainer: L.Trainer, loader: Any) -> int | None:
-    """Return how many frames the Trainer validates on; None for all."""
+def _batches_of_validation(trainer: L.Trainer, loader: Any) -> int | None:
+    """Return how many batches the Trainer validates on in all processes; None for all."""
     share = trainer.limit_val_batches
-    if not is_indexed(loader) or (share == 1.0 and isinstance(share, float)):
+    if isinstance(share, int):
+        return max(1, share * trainer.world_size)
+    # Of a loader without a length, the Trainer takes no other share than all.
+    if share == 1.0 or not is_indexed(loader):
         return None
-    size = loader.batch_size or 1
-    batches = share if isinstance(share, int) else int(len(loader) * trainer.world_size * share)
-    return max(1, batches * size)
+    return max(1, int(len(loader) * trainer.world_size * share))

@@ -5,6 +5,7 @@ out over several processes.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -180,12 +181,14 @@ class Frames:
         form: of the batches.
         limit: frames at most; None takes all.
         pictures: how many are drawn, evenly spaced over the set.
+        batches: batches at most; None takes all.
     """
 
     source: Any
     form: BatchForm
     limit: int | None = None
     pictures: int = 0
+    batches: int | None = None
     drawn: set[int] = field(default_factory=set, init=False)
 
     def of(self, share: Share) -> Iterator[tuple[int, dict[str, Tensor]]]:
@@ -194,7 +197,9 @@ class Frames:
         """
         loader = self.source
         if is_indexed(loader):
-            indices = [index for batch in batches_of(loader, seed=0) for index in batch]
+            indices: list[Any] = []
+            for batch in itertools.islice(batches_of(loader, seed=0), self.batches):
+                indices += batch
             indices = indices[: self.limit]
             self.drawn = set(spaced(len(indices), self.pictures)) if self.pictures else set()
             mine = range(share.number, len(indices), share.processes)
@@ -206,7 +211,8 @@ class Frames:
                 yield number, frame
             return
         self.drawn = set(range(self.pictures))
-        for number, frame in enumerate(self._single(loader)):
+        chosen_batches = itertools.islice(loader, self.batches)
+        for number, frame in enumerate(self._single(chosen_batches)):
             if number == self.limit:
                 return
             if number % share.processes == share.number:

@@ -69,6 +69,30 @@ class _CountingMetric(Metric, ABC):
         numbers = np.array([ignore_index, *settings], np.float64).view(np.int64)
         self.add_state("settings", torch.from_numpy(numbers), dist_reduce_fx="max")
 
+    def set_dtype(self, dst_type: str | torch.dtype) -> _CountingMetric:
+        """Return the metric as it is: its states are whole numbers, which floats would round."""
+        return self
+
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        """Add the states of another metric of the same class.
+
+        Raises:
+            InputError: it counts at another threshold, for another track, or in other classes.
+        """
+        own = self.settings
+        if isinstance(incoming_state, Metric):
+            theirs = getattr(incoming_state, "settings", own)
+        else:
+            theirs = incoming_state.get("settings", own)
+        # The first is the label of ignored pixels, which may differ between data sets.
+        if not torch.equal(own[1:].cpu(), theirs[1:].cpu()):
+            raise InputError(
+                f"the {type(self).__name__} to merge has other settings than this one",
+                hint="make both with the same arguments",
+            )
+        super().merge_state(incoming_state)
+        self.settings = own
+
     @abstractmethod
     def number(self) -> float | None:
         """Return the number of the states; None where they define none."""
@@ -691,6 +715,12 @@ class _ConfusionMetric(_CountingMetric):
         counted = self._counted(target)
         if preds.dtype in _FLOATS:
             preds, target, counted = _batched(preds, target, counted)
+            lost = preds.isnan().any(1) & counted.to(preds.device)
+            if bool(lost.any()):
+                raise InputError(
+                    f"preds hold NaN at {int(lost.sum())} labelled pixels",
+                    hint="repair them, or mark such pixels as ignored in target",
+                )
             ids = preds.argmax(1)
         else:
             ids = preds

@@ -215,13 +215,13 @@ def origin_of(
     return Origin(run, model, describe_device(sampler.device), extrapolated_beyond(used))
 
 
-def sample_image(sampler: Sampler, image: AnyImage, origin: Origin) -> ImageMaps:
+def sample_image(sampler: Sampler, image: AnyImage, origin: Origin | None) -> ImageMaps:
     """Return the maps of one image, at its own size.
 
     Args:
         sampler: over a :class:`SegmentationNetwork`.
         image: ``[H, W, K]``, uint8 or float32 in 0..1, K the channels of the network.
-        origin: what makes the maps.
+        origin: what makes the maps; None where no hash is that of the network.
     """
     network = sampler.network
     assert isinstance(network, SegmentationNetwork)

@@ -83,7 +83,14 @@ from segunc.posteriors.map_records import (
 from segunc.posteriors.methods import METHODS
 from segunc.posteriors.saving import TENSORS, save_posterior
 from segunc.sampling.branches import AnyPosterior, branches_of
-from segunc.sampling.sampler import CALLS, Fitted, Provider, Sampler, caller_level
+from segunc.sampling.sampler import (
+    CALLS,
+    Fitted,
+    Provider,
+    Sampler,
+    caller_level,
+    stamp_of_tensors,
+)
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
 from segunc.training.config import (
     DATA,
@@ -277,6 +284,10 @@ class Model:
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
     # The notes of its samplers that were given as warnings.
     _warned: set[str] = field(default_factory=set, repr=False)
+    # The tensors after the last call, see :func:`stamp_of_tensors`, and ``sha256`` of them; None
+    # where they are not those of a fit any more.
+    _stamp: list[Any] = field(default_factory=list, repr=False)
+    _present_sha256: str | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """Return a few lines: the method, the classes, what was fitted, and the folder."""
@@ -295,7 +306,7 @@ class Model:
         """Leave the samplers out of copies and pickles: they hold what they know of the network by
         the identity of its modules and tensors.
         """
-        return {**vars(self), "_samplers": {}}
+        return {**vars(self), "_samplers": {}, "_stamp": []}
 
     @property
     def bayesian(self) -> bool:
@@ -477,10 +488,41 @@ class Model:
                 sampler.warned = self._warned
                 self._samplers = {settings: sampler}
             sampler = self._samplers[settings]
-            used = self.used(sampler.scores)
-            provenance = self.record.get("provenance")
-            about = model_record(self.network, self.posterior, provenance, self.attachments)
-            return sample_image(sampler, image, origin_of(sampler, used, self.hashes, about))
+            self._hash_present_weights()
+            origin = None
+            if self._present_sha256 is not None:
+                used = self.used(sampler.scores)
+                provenance = self.record.get("provenance")
+                about = model_record(self.network, self.posterior, provenance, self.attachments)
+                hashes = {**self.hashes, "base_sha256": self._present_sha256}
+                origin = origin_of(sampler, used, hashes, about)
+            try:
+                return sample_image(sampler, image, origin)
+            finally:
+                self._stamp = self._stamp_now()  # a call may write buffers
+
+    def _stamp_now(self) -> list[Any]:
+        """Return what differs as soon as the weights of a network are not those of before."""
+        stamp: list[Any] = []
+        for network in self.networks:
+            for module in network.modules():
+                stamp += stamp_of_tensors(module)
+        return stamp
+
+    def _hash_present_weights(self) -> None:
+        """Find the hash of the weights of a call, again only where they may have changed since the
+        last one. A note says if they have changed since something was fitted on them.
+        """
+        if self._stamp and self._stamp == self._stamp_now():
+            return
+        try:
+            self._present_sha256 = self.with_present_weights().sha256
+        except InputError as error:
+            self._present_sha256 = None
+            note = f"{error.message}: these maps are not those of a fit, and cannot be saved"
+            if note not in self._warned:
+                self._warned.add(note)
+                warnings.warn(f"{note}; {error.hint}", NoteWarning, stacklevel=caller_level())
 
     @property
     def default_scores(self) -> tuple[str, ...]:
@@ -524,6 +566,7 @@ class Model:
             summary=summary,
             _samplers={},
             _warned=set(),
+            _stamp=[],
         )
 
     def save(self, folder: Path | str) -> None:
@@ -549,7 +592,10 @@ class Model:
         """
         present = self.with_present_weights()
         present.save_posterior(folder)
+        # A network that was trained on is no longer that of the folder.
         self.sha256 = present.sha256
+        self.folder = present.folder
+        self.base_folder = present.base_folder
         for name in sorted(self.fresh):
             self.attachments[name].write(folder)
         for name, content in self.documents.items():
@@ -607,7 +653,13 @@ class Model:
                 hint="fit it again",
             )
         return replace(
-            self, sha256=digest, folder=None, base_folder=None, _samplers={}, _warned=set()
+            self,
+            sha256=digest,
+            folder=None,
+            base_folder=None,
+            _samplers={},
+            _warned=set(),
+            _stamp=[],
         )
 
     def _check_folder(self, folder: Path) -> None:
@@ -968,7 +1020,8 @@ def wrap(
     """Return a model of a module of one's own, which is not changed except that it is in eval mode.
 
     Args:
-        module: from normalised images ``[N, K, H, W]`` to logits ``[N, C, H, W]``.
+        module: from normalised images ``[N, K, H, W]`` to logits ``[N, C, H, W]``. Of a module of
+            ``torch.compile``, the module that was compiled is taken.
         classes: the C class names in the order of the logits. A module of one output z has the
             logits (0, z) of two classes; where one name is given, the first class is "background".
         mean, std: input normalisation of images in 0..1, a number for each of the K channels of the
@@ -994,6 +1047,12 @@ def wrap(
     >>> segunc.wrap(net, ("road", "other")).bayesian
     False
     """
+    if isinstance(classes, str):
+        raise InputError(
+            f"classes is the text '{classes}', not a list of class names",
+            hint='classes=["road", "car", ...]',
+        )
+    module = _uncompiled(module)
     options: dict[str, Any] = {"arguments": dict(arguments or {}), "stride": 1}
     if factory:
         agree(find_code(factory))
@@ -1001,11 +1060,11 @@ def wrap(
         factory,
         "",
         tuple(classes),
-        tuple(palette),
+        tuple(_plain(colour) for colour in _plain(palette)),
         options,
-        tuple(mean),
-        tuple(std),
-        inference_size,
+        tuple(_plain(mean)),
+        tuple(_plain(std)),
+        None if inference_size is None else tuple(_plain(inference_size)),
         kind="python",
     )
     check_parameters(module)
@@ -1021,6 +1080,21 @@ def wrap(
     return Model(network, Deterministic(), network.sha256, None, None, {})
 
 
+def _plain(values: Any) -> Any:
+    """Return the numbers of an array or a tensor as plain ones, a list as a tuple, and anything
+    else as it is.
+    """
+    numbers = values.tolist() if hasattr(values, "tolist") else values
+    return tuple(numbers) if isinstance(numbers, list) else numbers
+
+
+def _uncompiled(module: Any) -> Any:
+    """Return the module that ``torch.compile`` was given, which has the names of the weights; any
+    other value as it is.
+    """
+    return getattr(module, "_orig_mod", module)
+
+
 Network = nn.Module | Model
 """What stands for a network that no folder can build: its module, or a model of it."""
 
@@ -1033,7 +1107,8 @@ class GivenNetworks:
     def __init__(self, given: Network | Sequence[Network] | None = None) -> None:
         self._modules: list[nn.Module] = []
         for network in _networks_of(given):
-            body = network.body if isinstance(network, SegmentationNetwork) else network
+            given_body = network.body if isinstance(network, SegmentationNetwork) else network
+            body = _uncompiled(given_body)
             if not isinstance(body, nn.Module):
                 raise InputError(
                     f"the network is of type {type(body).__name__}, not a torch module",

@@ -496,10 +496,7 @@ class Sampler:
         for network in self._networks():
             for module in network.modules():
                 stamp.append(_stamp_of_code(module))
-                for tensor in (*module._parameters.values(), *module._buffers.values()):
-                    if tensor is not None:
-                        version = 0 if tensor.is_inference() else tensor._version
-                        stamp.append((id(tensor), version, tensor.data_ptr(), tensor.dtype))
+                stamp += stamp_of_tensors(module)
         return stamp
 
     def _begin_again(self) -> None:
@@ -996,6 +993,18 @@ class Sampler:
                 "what is common to all draws cannot be shared on this network (the logits change "
                 f"by {check.shared:.1e} of the largest); everything is computed for every draw"
             )
+
+
+def stamp_of_tensors(module: nn.Module) -> list[tuple[Any, ...]]:
+    """Return what differs as soon as a module's own tensors are others than before: each with its
+    memory and how often it was written.
+    """
+    stamp: list[tuple[Any, ...]] = []
+    for tensor in (*module._parameters.values(), *module._buffers.values()):
+        if tensor is not None:
+            version = 0 if tensor.is_inference() else tensor._version
+            stamp.append((id(tensor), version, tensor.data_ptr(), tensor.dtype))
+    return stamp
 
 
 def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:

@@ -247,9 +247,7 @@ def parse_config(
             made["data"] = _data_values(values.get("data"), usable_record, made.get("settings"))
         parsed = kind(**made)
     if note:
-        from segunc.sampling.sampler import caller_level
-
-        warnings.warn(note, NoteWarning, stacklevel=caller_level())
+        _note(note)
     return parsed
 
 
@@ -558,14 +556,25 @@ def _override(
         for name, value in overrides.items():
             _put(values, name, value)
         return set(overrides)
-    typed: set[str] = set()
+    typed: dict[str, str] = {}
     types = {section.section: get_type_hints(section, include_extras=True) for section in sections}
     for name, text in _named_texts(overrides, types):
         keys = name.removeprefix("--").split(".")
         hint = types.get(keys[0], {}).get(keys[1]) if len(keys) == 2 else Any
         _put(values, name, _value_of(text, hint))
-        typed.add(name.removeprefix("--"))
-    return typed
+        setting = name.removeprefix("--")
+        earlier = typed.get(setting, text)
+        if earlier != text:
+            _note(f"{name} is given twice; {text} counts, {earlier} does not")
+        typed[setting] = text
+    return set(typed)
+
+
+def _note(text: str) -> None:
+    """Give a note to whoever reads a configuration."""
+    from segunc.sampling.sampler import caller_level
+
+    warnings.warn(text, NoteWarning, stacklevel=caller_level())
 
 
 def _leave_out_unused(

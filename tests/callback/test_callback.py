@@ -25,7 +25,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 import segunc
 from segunc.core.errors import InputError, NoteWarning
@@ -725,6 +725,19 @@ def test_no_more_frames_than_the_trainer_validates_on(tmp_path: Path) -> None:
     callback = make_callback(method=None, limit=3)
     run(tmp_path, [callback], epochs=1)
     assert callback.history[0].frames == 3
+
+
+def test_no_more_batches_of_a_stream_than_the_trainer_validates_on(tmp_path: Path) -> None:
+    sampler = BatchSampler(SequentialSampler(blocks(5, 1)), 2, drop_last=False)
+    loaders: list[DataLoader[Any]] = [
+        DataLoader(Stream(), 2),
+        DataLoader(blocks(5, 1), batch_sampler=sampler),
+    ]
+    for loader in loaders:
+        callback = make_callback(method=None)
+        trainer = make_trainer(tmp_path, [callback], epochs=1, limit_val_batches=1)
+        trainer.fit(LitBlocks(), train_loader(), loader)
+        assert callback.history[0].frames == 2
 
 
 def test_a_try_of_one_batch_evaluates_and_writes_nothing(tmp_path: Path) -> None:

@@ -56,3 +56,15 @@ def test_bad_input_is_still_bad_input_where_nobody_reads_it(tmp_path: Path) -> N
     os.close(write_end)
     assert done.returncode == 2
     assert done.stdout == b""
+
+
+@pytest.mark.parametrize("words", [("predict", "--help-all"), ("--print-completion", "bash")])
+def test_a_help_that_nobody_reads_ends_without_a_traceback(words: tuple[str, ...]) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [*RUN, *words], stdout=write_end, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(write_end)
+    assert done.stderr == b""
+    assert done.returncode == 141

@@ -524,3 +524,43 @@ def test_the_mean_over_frames_is_a_protocol() -> None:
     assert result.auroc == pytest.approx(0.875)
     assert result.aupr == pytest.approx(11 / 12)
     assert result.threshold is None
+
+
+TWO_MAPS = {"a": np.array([[0.1, 0.9]]), "b": np.array([[0.8, 0.2]])}
+TWO_LABELS = {"b": np.array([[1, 0]]), "a": np.array([[0, 1]])}
+
+
+def test_a_prediction_is_taken_by_the_names_of_the_labels():
+    prediction = {"a": TWO_LABELS["a"], "b": TWO_LABELS["b"]}
+    result = segunc.score(TWO_MAPS, TWO_LABELS, classes=2, prediction=prediction, replicates=0)
+    assert result.accuracy == 1
+    numbered = segunc.score(
+        {1: TWO_MAPS["a"]}, {1: TWO_LABELS["a"]}, classes=2, prediction={1: TWO_LABELS["a"]}
+    )
+    assert numbered.accuracy == 1
+
+
+@pytest.mark.parametrize(
+    ("prediction", "message"),
+    [
+        ([*TWO_LABELS.values()], "labels is a mapping from .* and prediction is not"),
+        ({**TWO_LABELS, "c": TWO_LABELS["a"]}, "prediction has 'c', and no label is named so"),
+        ({"a": TWO_LABELS["a"]}, "a label is named 'b', and prediction has no such name"),
+    ],
+)
+def test_a_prediction_in_an_order_that_nobody_knows_is_refused(prediction, message):
+    with pytest.raises(InputError, match=message):
+        segunc.score(TWO_MAPS, TWO_LABELS, classes=2, prediction=prediction, replicates=0)
+
+
+def test_probabilities_in_an_order_that_nobody_knows_are_refused():
+    probabilities = np.full((2, 2, 1, 2), 0.5)
+    with pytest.raises(InputError, match=r"labels is a mapping from .* and probabilities is not"):
+        segunc.score(TWO_MAPS, TWO_LABELS, classes=2, probabilities=probabilities)
+
+
+def test_two_names_of_one_text_are_refused():
+    with pytest.raises(InputError, match="two frames are named '1'"):
+        segunc.score({1: GOOD, "1": GOOD}, {1: MASK, "1": MASK})
+    with pytest.raises(InputError, match="two frames are named '1'"):
+        segunc.score([GOOD, GOOD], [MASK, MASK], names=[1, "1"])

@@ -716,3 +716,44 @@ def test_examples() -> None:
     results = doctest.testmod(streaming)
     assert results.attempted > 50
     assert results.failed == 0
+
+
+def test_another_type_of_floats_changes_no_count() -> None:
+    scores = torch.linspace(0, 1, 5000)
+    target = (torch.arange(5000) % 3 == 0).long()
+    plain: list[Metric] = [PixelAUROC(), MIoU(2)]
+    typed: list[Metric] = [PixelAUROC(), MIoU(2)]
+    for metric, other in zip(plain, typed, strict=True):
+        other.set_dtype(torch.float16)
+        given = scores if isinstance(metric, PixelAUROC) else target.flip(0)
+        for one in (metric, other):
+            one.update(given, target)
+        assert other.compute() == metric.compute()
+
+
+def test_logits_that_are_nan_have_no_class() -> None:
+    logits = torch.zeros(1, 2, 1, 2)
+    logits[0, 1, 0, 1] = torch.nan
+    with pytest.raises(InputError, match="preds hold NaN at 1 labelled pixels"):
+        MIoU(2).update(logits, torch.tensor([[[0, 1]]]))
+    metric = MIoU(2)
+    metric.update(logits, torch.tensor([[[0, 255]]]))
+    assert metric.compute() == 1
+
+
+def test_components_at_another_threshold_are_not_merged() -> None:
+    metric = ComponentF1(0.5)
+    with pytest.raises(InputError, match="the ComponentF1 to merge has other settings"):
+        metric.merge_state(ComponentF1(0.7))
+    with pytest.raises(InputError, match="the MIoU to merge has other settings"):
+        MIoU(2).merge_state(MIoU(3))
+
+
+def test_data_sets_of_other_ignored_labels_are_merged() -> None:
+    metric = MIoU(2)
+    metric.update(torch.tensor([0, 1]), torch.tensor([0, 255]))
+    other = MIoU(2, ignore_index=-1)
+    other.update(torch.tensor([0, 1]), torch.tensor([1, -1]))
+    metric.merge_state(other)
+    metric.update(torch.tensor([0]), torch.tensor([255]))
+    assert metric.confusion.tolist() == [[1, 0], [1, 0]]

@@ -18,6 +18,7 @@ from segunc.baselines.mc_dropout import MCDropout
 from segunc.baselines.mcbn import MCBN
 from segunc.baselines.mixtures import TTA, Ensemble
 from segunc.baselines.temperature import Temperature
+from segunc.core.errors import NoteWarning
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 
 CLASSES = ("road", "car", "sky")
@@ -187,3 +188,64 @@ def test_the_network_of_a_fitted_model_is_refused(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     with pytest.raises(segunc.InputError, match=r"of a fitted model.*of segunc\.wrap"):
         segunc.load(tmp_path / "model", network=model)
+
+
+def test_a_loaded_model_that_was_trained_on_is_saved_twice(tmp_path: Path) -> None:
+    mine = module()
+    segunc.wrap(mine, CLASSES).save(tmp_path / "first")
+    model = segunc.load(tmp_path / "first", network=mine)
+    change_a_weight(mine)
+    model.save(tmp_path / "second")
+    model.save(tmp_path / "third")
+    again = segunc.load(tmp_path / "third", network=mine)
+    assert again.sha256 == segunc.wrap(mine, CLASSES).sha256
+
+
+def test_maps_of_weights_that_changed_after_the_fit_are_not_saved(tmp_path: Path) -> None:
+    mine = module()
+    model = Temperature(draws=1).fit(segunc.wrap(mine, CLASSES), batches())
+    model(IMAGE).save(tmp_path, "before")
+    change_a_weight(mine)
+    with pytest.warns(NoteWarning, match="maps are not those of a fit"):
+        maps = model(IMAGE)
+    with pytest.raises(segunc.InputError, match="do not say which model made them"):
+        maps.save(tmp_path, "after")
+
+
+def test_maps_of_a_network_that_was_trained_on_are_those_of_another_model(tmp_path: Path) -> None:
+    mine = module()
+    model = segunc.wrap(mine, CLASSES)
+    model(IMAGE).save(tmp_path / "maps", "before")
+    change_a_weight(mine)
+    with pytest.raises(segunc.InputError, match="was written with another model"):
+        model(IMAGE).save(tmp_path / "maps", "after")
+    model(IMAGE).save(tmp_path / "trained", "after")
+    segunc.wrap(mine, CLASSES)(IMAGE).save(tmp_path / "trained", "again")
+
+
+def test_a_compiled_module_is_the_module_that_was_compiled(tmp_path: Path) -> None:
+    mine = module()
+    compiled: Any = torch.compile(mine)
+    model = segunc.ABNN().fit(segunc.wrap(compiled, CLASSES))
+    assert model.sha256 == segunc.wrap(mine, CLASSES).sha256
+    model.save(tmp_path)
+    assert segunc.load(tmp_path, network=compiled).sha256 == model.sha256
+
+
+def test_arrays_of_colours_and_sizes_are_taken_as_plain_numbers(tmp_path: Path) -> None:
+    palette: Any = np.eye(3, dtype=np.uint8) * 255
+    size: Any = np.array([32, 48])
+    mean: Any = torch.tensor([0.5, 0.5, 0.5])
+    model = segunc.wrap(
+        module(), CLASSES, mean=mean, std=mean, palette=palette, inference_size=size
+    )
+    model.save(tmp_path)
+    description = model.network.description
+    assert description.palette == ((255, 0, 0), (0, 255, 0), (0, 0, 255))
+    assert description.inference_size == (32, 48)
+    assert description.mean == description.std == (0.5, 0.5, 0.5)
+
+
+def test_one_text_is_no_list_of_classes() -> None:
+    with pytest.raises(segunc.InputError, match="classes is the text 'abc', not a list"):
+        segunc.wrap(module(), "abc")

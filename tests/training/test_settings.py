@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.networks import NetworkDescription
 from segunc.training.base import (
     _load_first_weights,
@@ -55,6 +55,25 @@ def test_a_setting_without_its_section_is_refused_with_its_name(word: str, hint:
 def test_a_word_for_a_text_is_not_read_as_a_number() -> None:
     config = parse_config(TrainConfig, None, [*DATA, "--network.encoder=1e3"])
     assert config.network.encoder == "1e3"
+
+
+def test_the_last_of_two_values_counts_and_a_note_says_so() -> None:
+    words = [*DATA, "--seed", "3", "--network.encoder", "resnet18", "--seed=4"]
+    with pytest.warns(NoteWarning, match="--seed is given twice; 4 counts, 3 does not"):
+        config = parse_config(TrainConfig, None, words)
+    assert config.seed == 4
+
+
+def test_the_same_value_twice_needs_no_note(recwarn: pytest.WarningsRecorder) -> None:
+    parse_config(TrainConfig, None, [*DATA, "--seed", "3", "--seed", "3"])
+    assert not [warning for warning in recwarn if warning.category is NoteWarning]
+
+
+def test_a_key_that_stands_twice_in_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("seed: 1\ndata: {dataset: toy, root: here}\nseed: 2\n")
+    with pytest.raises(InputError, match="the key seed is given twice, in lines 1 and 3"):
+        parse_config(TrainConfig, path, [])
 
 
 def test_a_number_for_a_text_that_may_be_none_stays_a_text() -> None:
