@@ -79,7 +79,6 @@ class Selection:
         """Return whether a frame of this time, and with it all that follow, lies behind the end."""
         return self.end is not None and time >= self.end
 
-
     def require(self, taken: int, place: object) -> None:
         """Raise InputError where no frame of a video lies between the bounds.
 

@@ -52,7 +52,14 @@ from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard, siz
 from segunc.maps.store import FrameEncoder, Maps, MapsWriter
 from segunc.maps.uploads import fetch_maps, finish_upload, uploading
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.options import PathLike, PredictOptions, SamplingOptions, is_source, recorded_command, several
+from segunc.options import (
+    PathLike,
+    PredictOptions,
+    SamplingOptions,
+    is_source,
+    recorded_command,
+    several,
+)
 from segunc.posteriors.abnn import ABNNPosterior, alpha_words
 from segunc.posteriors.map_records import (
     channels_record,
@@ -322,9 +329,7 @@ def _open_sources(
     return tuple(sources)
 
 
-def _check_places(
-    inputs: Sequence[Input], sources: Sequence[FrameSource], out: PathLike
-) -> None:
+def _check_places(inputs: Sequence[Input], sources: Sequence[FrameSource], out: PathLike) -> None:
     """Raise InputError where earlier maps of an input lie in another folder than the one that these
     inputs give it. They would not be continued, and readers of all folders would count them twice.
     """
