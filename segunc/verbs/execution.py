@@ -34,6 +34,7 @@ from segunc.core.urls import is_url
 from segunc.data.channels import shown_colours
 from segunc.data.images import AnyImage, Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
+from segunc.frames.listing import fixed_part
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
 from segunc.frames.sources import Input, is_other_label, open_source, plan_inputs
 from segunc.maps.folder import (
@@ -75,6 +76,7 @@ from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 from segunc.verbs.compilation import check_compile_option, decide, recorded_choice
 from segunc.verbs.model_cache import model_folder
+from segunc.verbs.output_folders import holds_pictures_of_maps
 
 MAX_WRITERS = 8
 PREFETCH = 4  # frames that are decoded ahead, and that may wait for being written
@@ -248,6 +250,9 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     folder = model_folder(options.model, trust=options.trust)
     if channels is None:
         sources = _open_sources(inputs, options, channels_in(folder))
+    if not options.all_images:
+        for source in sources:
+            _check_images(source)
     _check_places(inputs, sources, options.out)
     scores = tuple(check_scores(options.scores or default_scores(folder)))
     flag = read_thresholds(options.flag)
@@ -327,6 +332,27 @@ def _open_sources(
         )
         sources.append(source)
     return tuple(sources)
+
+
+def _check_images(source: FrameSource) -> None:
+    """Raise InputError where images of a folder or of a pattern are maps or overlays."""
+    if source.kind not in ("folder", "glob") or is_url(source.path):
+        return
+    path = Path(source.path)
+    root = path if source.kind == "folder" else fixed_part(path)
+    places = {
+        (source.file_of(index) or "").rpartition("/")[0] for index in range(source.length or 0)
+    }
+    folders = {root, root.parent}
+    for place in places:
+        folder = root / place
+        folders.update((folder, *folder.parents[: len(folder.relative_to(root).parts)]))
+    for folder in sorted(folders):
+        if holds_pictures_of_maps(folder):
+            raise InputError(
+                f"pictures of {source.path} are maps or overlays: {folder} was written by segunc",
+                hint="give the folder of the images (--all-images takes them nevertheless)",
+            )
 
 
 def _check_places(inputs: Sequence[Input], sources: Sequence[FrameSource], out: PathLike) -> None:

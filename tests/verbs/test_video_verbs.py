@@ -297,3 +297,10 @@ def test_dark_pictures_of_a_recording_are_noted(finetuned: Job, tmp_path: Path) 
     words = ("--input", f"{path}:/front", "--out", tmp_path / "maps", SMALL)
     done = succeed("predict --model", finetuned.abnn, *words)
     assert f"the 16-bit pictures of {path}:/front use 12 bits" in done.stdout
+
+
+@pytest.mark.parametrize("below", ["", "entropy", "**/*.png"])
+def test_maps_are_not_taken_for_images(predicted: Job, below: str, tmp_path: Path) -> None:
+    words = ("--input", predicted.maps / below, "--out", tmp_path / "again", SMALL)
+    refused = refuse("predict --model", predicted.abnn, *words)
+    assert f"are maps or overlays: {predicted.maps} was written by segunc" in refused
