@@ -31,6 +31,8 @@ class ImageSource(FrameSource):
         InputError: two images have one name, or the selection is by time.
     """
 
+    depth: PixelDepth
+
     def __init__(
         self,
         kind: Kind,

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ INSTALL = "pip install 'segunc[recordings]'"
 HINT_REPAIR = "copy it again, or repair it (mcap recover, rosbag reindex, ros2 bag reindex)"
 MCAP_MAGIC = b"\x89MCAP0\r\n"
 """The first and the last bytes of an MCAP file."""
+MAX_DAMAGED_MESSAGES = 100
+"""Messages at the start among which one that can be read is looked for."""
 MAX_LISTED_TOPICS = 12
 """Topics that an error names."""
 
@@ -242,6 +245,8 @@ class _Clock:
     def time_of(self, log_time: int, stamp: int) -> float:
         """Return the time of the next message, by its own stamp or when it was recorded."""
         moment = log_time if self.logged else stamp
+        if not self.logged and not stamp:  # of a message that is damaged
+            return self.time
         if self.start is None:
             self.start = moment
         self.time = max(self.time, round((moment - self.start) / 1e9, 6))
@@ -285,8 +290,8 @@ class RecordingSource(FrameSource):
         count = recording.topics().counts[topic]
         span = recording.span()
         self.fps = (count - 1) / span if span > 0 and count > 1 else None
-        first = next(self._read_all(), None)
-        self._logged = first is None or first[1].stamp == 0
+        next(self._read_all(), None)  # raises for a recording that is damaged from its start
+        self._logged = not self._is_stamped()
         if self._logged:
             self.notes = (
                 f"{self.path}: messages have no stamps, so times are those of the recording",
@@ -294,20 +299,32 @@ class RecordingSource(FrameSource):
         if not selection.timed:
             self.length_hint = -(-count // selection.every)
 
+    def _is_stamped(self) -> bool:
+        """Return whether the first message that can be read has a stamp of its own."""
+        with contextlib.suppress(_DamageError):
+            for _, message in islice(self._read_all(), MAX_DAMAGED_MESSAGES):
+                if not message.fault:
+                    return message.stamp != 0
+        return False
+
     def name_of(self, index: int) -> str | None:
         return f"{index * self.selection.every:06d}"
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
         clock = _Clock(self._logged)
         number = -1
+        taken = 0
         try:
             for number, (log_time, message) in enumerate(self._read_all()):
                 time = clock.time_of(log_time, message.stamp)
                 if self.selection.is_past(time):
+                    self.selection.require(taken, f"recording {self.path}")
                     return
+                is_taken = self.selection.takes(number, time)
+                taken += is_taken
                 index = number // self.selection.every
                 name = f"{number:06d}"
-                if not self.selection.takes(number, time) or (skip and skip(index, name)):
+                if not is_taken or (skip and skip(index, name)):
                     continue
                 yield self._frame(name, index, time, message)
         except _DamageError as damage:
@@ -316,6 +333,7 @@ class RecordingSource(FrameSource):
             yield Frame(self.name_of(index) or "", index, image=None, error=error)
             return
         self._require_start(clock.time)
+        self.selection.require(taken, f"recording {self.path}")
 
     def _frame(self, name: str, index: int, time: float, message: CameraMessage) -> Frame:
         """Return the frame of a message, or the reason why it gives none."""

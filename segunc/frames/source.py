@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from segunc.core.errors import InputError
 from segunc.core.files import open_file
-from segunc.data.images import AnyImage
+from segunc.data.images import AnyImage, PixelDepth
 
 Kind = Literal["image", "folder", "glob", "video"]
 Skip = Callable[[int, str], bool]
@@ -78,6 +78,23 @@ class Selection:
     def is_past(self, time: float) -> bool:
         """Return whether a frame of this time, and with it all that follow, lies behind the end."""
         return self.end is not None and time >= self.end
+
+    def require(self, taken: int, place: object) -> None:
+        """Raise InputError where no frame of a video lies between the bounds.
+
+        Args:
+            taken: number of frames.
+            place: of the video.
+        """
+        if taken or not self.timed:
+            return
+        end = "its end" if self.end is None else format_time(self.end)
+        start = format_time(self.start or 0.0)
+        frames = "frame" if self.every == 1 else f"frame of --every {self.every}"
+        raise InputError(
+            f"no {frames} of {place} lies between {start} and {end}",
+            hint="an earlier --start or a later --end",
+        )
 
 
 ALL_FRAMES = Selection()
@@ -162,6 +179,8 @@ class FrameSource(ABC):
     """The number of frames to expect, for a progress bar; None if unknown."""
     notes: tuple[str, ...] = ()
     """What was left out, a line for each kind."""
+    depth: PixelDepth | None = None
+    """How much of their range the 16-bit pictures use that were read; None for videos."""
     held: object = None
     """Keeps a downloaded file in the cache as long as the source lives."""
 

@@ -7,6 +7,7 @@ suffix, folders kept with ``/``; of a video or a recording the number of the fra
 from __future__ import annotations
 
 import glob
+import os
 import re
 import warnings
 from collections import Counter
@@ -326,7 +327,7 @@ def _name_parts(spec: str) -> list[str]:
     """Return the parts of an input's path, of which the name of its maps folder is made."""
     place, topic = split_topic(spec)
     shown = shown_url(str(place)) if is_url(place) else place
-    path = Path(shown).expanduser().absolute()
+    path = Path(os.path.abspath(Path(shown).expanduser()))  # no folder can be named ".."
     endings = (*IMAGE_SUFFIXES, *ARRAY_SUFFIXES, *VIDEO_SUFFIXES, *RECORDING_SUFFIXES)
     if path.suffix.lower() in endings:
         path = path.with_suffix("")
@@ -335,6 +336,12 @@ def _name_parts(spec: str) -> list[str]:
         parts += [part for part in topic.split("/") if part]
     # Wildcards, which no folder can be named by on every system, become x.
     return [re.sub(r'[*?\[\]<>:"|]', "x", part) for part in parts]
+
+
+def is_other_label(label: str, other: str) -> bool:
+    """Return whether one input may have either name, beside different inputs: one of them has
+    folders in front."""
+    return label.endswith(f"_{other}") or other.endswith(f"_{label}")
 
 
 def _different_names(paths: Sequence[Sequence[str]]) -> list[str]:

@@ -140,6 +140,7 @@ class VideoSource(FrameSource):
 
     def frames(self, skip: Skip | None = None) -> Iterator[Frame]:
         lost: set[int | None] = set()
+        taken = 0
         with self._opened() as (container, stream, tick):
             clock = _Clock(
                 start=stream.start_time or 0,
@@ -149,9 +150,11 @@ class VideoSource(FrameSource):
             for number, decoded in enumerate(_decoded(container, stream, lost)):
                 time = clock.time_of(decoded)
                 if self.selection.is_past(time):
+                    self.selection.require(taken, f"video {self.path}")
                     return
                 if not self.selection.takes(number, time):
                     continue
+                taken += 1
                 name = f"{number:06d}"
                 index = number // self.selection.every
                 if skip is None or not skip(index, name):
@@ -164,6 +167,7 @@ class VideoSource(FrameSource):
             yield Frame(name, index, image=None, error=f"{self.path}: {'; '.join(faults)}")
         else:
             self._require_start(end)
+            self.selection.require(taken, f"video {self.path}")
 
     def _faults(self, clock: _Clock, end: float, lost: Collection[int | None]) -> list[str]:
         """Return what is wrong with a video that was decoded to its end.

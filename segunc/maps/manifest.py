@@ -194,6 +194,17 @@ def read_manifest(folder: Path) -> Manifest | None:
     return manifest
 
 
+def recorded_input(folder: Path) -> str | None:
+    """Return the input of the maps in a folder; None where no manifest says it."""
+    if not (folder / MANIFEST_NAME).is_file():
+        return None
+    with contextlib.suppress(InputError):
+        manifest = read_manifest(folder) or {}
+        found: str | None = manifest.get("moved_to") or manifest.get("run", {}).get("input")
+        return found
+    return None
+
+
 def what_is_missing(place: str, manifest: Manifest, lines: int) -> str | None:
     """Return in one line what a maps folder lacks: its run has not ended, lines were lost, its
     shards saw other lists of frames, or only frames with an alarm were kept. None where nothing is

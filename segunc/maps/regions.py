@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from segunc.core.errors import InputError
-from segunc.core.files import inside, reading
-from segunc.data.images import read_image, resize_nearest
+from segunc.core.files import inside, read_bytes, reading
+from segunc.data.images import decode, resize_nearest
 from segunc.maps.encoding import Array, decode_unit, is_flagged
 from segunc.maps.manifest import Manifest
 from segunc.maps.shards import DamageError
@@ -51,7 +51,8 @@ class Region:
                 f"mask {path} is not a PNG, whose black is exactly 0", hint="convert it to PNG"
             )
         with reading(f"mask {path}", "a PNG"):
-            picture = read_image(path)
+            # At the full depth: the high byte of a small 16-bit value is black.
+            picture = decode(read_bytes(path), cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
         self.kept: Mask = picture.max(axis=2) > 0
         if not self.kept.any():
             raise InputError(

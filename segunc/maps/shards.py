@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from segunc.core.errors import InputError
 from segunc.core.files import (
     append_whole,
+    frame_order,
     inside,
     json_sha256,
     open_file,
@@ -180,7 +181,8 @@ def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         status = "interrupted"
     failed = []
     for record in records:
-        failed += record["failed"]
+        # The damaged end of a video belongs to no shard, and each one names it.
+        failed += [failure for failure in record["failed"] if failure not in failed]
     return {
         "status": status,
         "finished": sum(record["finished"] for record in records),
@@ -350,11 +352,19 @@ def frame_times(
     """
     first_places: dict[str, int] = {}  # by folder
     every = every_of(manifest)
+    failed_by_folder: dict[str, list[str]] = {}
+    for failure in (manifest or {}).get("failed", ()):
+        folder = failure["name"].rpartition("/")[0]
+        failed_by_folder.setdefault(folder, []).append(failure["name"])
     for number, name in enumerate(frames):
         record = records.get(name, {})
         index = record.get("index", number)
         folder = name.rpartition("/")[0]
-        first = first_places.setdefault(folder, index)
+        if folder not in first_places:
+            failed = failed_by_folder.get(folder, ())
+            earlier = [other for other in failed if frame_order(other) < frame_order(name)]
+            first_places[folder] = index - len(earlier)
+        first = first_places[folder]
         seconds = (index - first) * every / rate if rate else None
         yield record.get("time", seconds)
 

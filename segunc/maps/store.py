@@ -299,6 +299,7 @@ class MapsWriter:
         self._begun = False
         self._closed = False
         self._continues = False
+        self._source = manifest.get("source", {})
         self._moved = False  # whether the input lies at another place than it did
         if overwrite and not shard.whole:
             raise InputError(
@@ -347,6 +348,10 @@ class MapsWriter:
             self._lock.release()
             raise
         self._begun = True
+        if self._moved and self.shard.whole and not self._log:
+            # Nothing is left of the frames of the earlier input.
+            self.manifest["run"] = self.manifest["run"] | {"input": self.manifest.pop("moved_to")}
+            self.manifest["source"] = self._source
         lost = self._finished_before - len(self._log)  # whole lines may be gone
         self.forgotten = max(self.forgotten, lost)
         self.was_complete = self.was_complete and not self.forgotten
@@ -643,6 +648,7 @@ class MapsWriter:
         index = record["index"]
         name = record["name"]
         if source.name_of(index) != name:
+            self._check_earlier(record, source)
             raise InputError(
                 f"{self.out} holds maps of frame {name} as number {index} of {source.path}, "
                 "where it no longer is",
@@ -657,6 +663,21 @@ class MapsWriter:
                 hint="give another --out, or --overwrite",
             )
         return same
+
+    def _check_earlier(self, record: Record, source: FrameSource) -> None:
+        """Raise InputError where new frames stand before a finished one, which is still there."""
+        index = record["index"]
+        name = record["name"]
+        places = range(source.length or 0)
+        now = next((place for place in places if source.name_of(place) == name), None)
+        if now is None or now < index:
+            return
+        raise InputError(
+            f"{self.out} holds maps of frame {name} as number {index} of {source.path}, where it "
+            f"is now number {now}: new images stand before it",
+            hint="move new images away, or name them so that they come last; or give another "
+            "--out, or --overwrite",
+        )
 
     def _write_state(self, status: str, finished: int) -> None:
         """Write how the run stands: into the manifest, or into the record of the shard."""

@@ -1071,6 +1071,8 @@ def fault_of(error: Exception, image: AnyImage | None) -> InputError:
     # and CUDA libraries mean the device.
     names_device = re.search("cuda|cudnn|cublas", str(error), re.IGNORECASE) is not None
     of_shapes = type(error) is RuntimeError and not names_device
+    # So torch's normalisation refuses a frame that is one pixel there.
+    of_shapes |= isinstance(error, ValueError) and str(error).startswith("Expected more than 1")
     if image is None or not (no_memory or of_shapes):
         raise error
     frame = f"a frame of {image.shape[1]} x {image.shape[0]} pixels"

@@ -34,9 +34,9 @@ from segunc.core.urls import is_url
 from segunc.data.channels import shown_colours
 from segunc.data.images import AnyImage, Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
-from segunc.frames.image_source import ImageSource
+from segunc.frames.listing import fixed_part
 from segunc.frames.source import Frame, FrameSource, Selection, parse_time
-from segunc.frames.sources import Input, open_source, plan_inputs
+from segunc.frames.sources import Input, is_other_label, open_source, plan_inputs
 from segunc.maps.folder import (
     OVERLAY,
     OVERLAY_VIDEO,
@@ -46,14 +46,21 @@ from segunc.maps.folder import (
     note_video,
 )
 from segunc.maps.known_frames import note_on_known_frames
-from segunc.maps.manifest import build_manifest, read_manifest
+from segunc.maps.manifest import build_manifest, read_manifest, recorded_input
 from segunc.maps.pipeline import DrawOverlay, Process, Summary, run_pipeline
 from segunc.maps.regions import Region
 from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard, sizes_of
 from segunc.maps.store import FrameEncoder, Maps, MapsWriter
 from segunc.maps.uploads import fetch_maps, finish_upload, uploading
 from segunc.networks.network import SegmentationNetwork, inference_size
-from segunc.options import PredictOptions, SamplingOptions, is_source, recorded_command, several
+from segunc.options import (
+    PathLike,
+    PredictOptions,
+    SamplingOptions,
+    is_source,
+    recorded_command,
+    several,
+)
 from segunc.posteriors.abnn import ABNNPosterior, alpha_words
 from segunc.posteriors.map_records import (
     channels_record,
@@ -69,6 +76,7 @@ from segunc.sampling.sampler import Sampler
 from segunc.scores import DEFAULT_SCORES, SCORES, check_scores, first_shown
 from segunc.verbs.compilation import check_compile_option, decide, recorded_choice
 from segunc.verbs.model_cache import model_folder
+from segunc.verbs.output_folders import holds_pictures_of_maps
 
 MAX_WRITERS = 8
 PREFETCH = 4  # frames that are decoded ahead, and that may wait for being written
@@ -242,6 +250,10 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     folder = model_folder(options.model, trust=options.trust)
     if channels is None:
         sources = _open_sources(inputs, options, channels_in(folder))
+    if not options.all_images:
+        for source in sources:
+            _check_images(source)
+    _check_places(inputs, sources, options.out)
     scores = tuple(check_scores(options.scores or default_scores(folder)))
     flag = read_thresholds(options.flag)
     overlay = None
@@ -320,6 +332,61 @@ def _open_sources(
         )
         sources.append(source)
     return tuple(sources)
+
+
+def _check_images(source: FrameSource) -> None:
+    """Raise InputError where images of a folder or of a pattern are maps or overlays."""
+    if source.kind not in ("folder", "glob") or is_url(source.path):
+        return
+    path = Path(source.path)
+    root = path if source.kind == "folder" else fixed_part(path)
+    places = {
+        (source.file_of(index) or "").rpartition("/")[0] for index in range(source.length or 0)
+    }
+    folders = {root, root.parent}
+    for place in places:
+        folder = root / place
+        folders.update((folder, *folder.parents[: len(folder.relative_to(root).parts)]))
+    for folder in sorted(folders):
+        if holds_pictures_of_maps(folder):
+            raise InputError(
+                f"pictures of {source.path} are maps or overlays: {folder} was written by segunc",
+                hint="give the folder of the images (--all-images takes them nevertheless)",
+            )
+
+
+def _check_places(inputs: Sequence[Input], sources: Sequence[FrameSource], out: PathLike) -> None:
+    """Raise InputError where earlier maps of an input lie in another folder than the one that these
+    inputs give it. They would not be continued, and readers of all folders would count them twice.
+    """
+    if len(inputs) == 1 or is_url(out):
+        return
+    folder = Path(out)
+    inputs_of_folders = {folder: recorded_input(folder)}
+    if folder.is_dir():
+        for below in folder.iterdir():
+            inputs_of_folders[below] = recorded_input(below)
+    single = inputs_of_folders[folder]
+    if single is not None:
+        hint = "give another --out"
+        for target, source in zip(inputs, sources, strict=True):
+            if single == str(source.path):
+                hint = f"move its files into {target.out}, and the run goes on; or {hint}"
+        raise InputError(
+            f"{folder} holds the maps of one input, and each of {len(inputs)} inputs has a folder "
+            "of its own there",
+            hint=hint,
+        )
+    for target, source in zip(inputs, sources, strict=True):
+        for earlier, recorded in inputs_of_folders.items():
+            is_other_name = is_other_label(earlier.name, target.label)
+            if is_other_name and recorded == str(source.path) and not target.out.exists():
+                raise InputError(
+                    f"maps of {source.path} are in {earlier}, and with these inputs their folder "
+                    f"is {target.out}",
+                    hint=f"rename {earlier} to {target.label}, and the run goes on; or give "
+                    "another --out",
+                )
 
 
 def _thread_count(options: PredictOptions, inputs: Sequence[Input]) -> int | None:
@@ -510,7 +577,7 @@ def predict_input(job: Job, place: int, cluster: Cluster | None = None) -> Input
             on_note=progress.say,
             on_stop=None if cluster is None else cluster.stop,
         )
-    if isinstance(source, ImageSource):
+    if source.depth is not None:
         source.depth.warn(source.path)
     _warn_of_frames(job, target.out)
     how = _how_computed(sampler, chunk, cluster)

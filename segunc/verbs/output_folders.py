@@ -38,6 +38,15 @@ def is_output_folder(folder: Path) -> bool:
     return {"architecture", "classes"} <= _content(folder / NETWORK).keys()
 
 
+def holds_pictures_of_maps(folder: Path) -> bool:
+    """Return whether the record of a folder says that its pictures are maps or overlays."""
+    for name in ("manifest.json", "overlay.json"):
+        key, value = RECORDS[name]
+        if _content(folder / name).get(key) == value:
+            return True
+    return False
+
+
 def _content(path: Path) -> dict[str, object]:
     """Return the object in a JSON file; an empty one if there is no such file."""
     if not path.is_file():

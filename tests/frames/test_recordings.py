@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
-from segunc.frames.recordings import open_recording
+from segunc.frames.camera_messages import CameraMessage, read_message
+from segunc.frames.recordings import McapRecording, open_recording
 from segunc.frames.source import Frame, FrameSource, Selection
 from segunc.frames.sources import open_source, plan_inputs
 from tests.maps.fakes import folder_bytes, predict
@@ -281,3 +282,27 @@ def test_a_picture_of_one_moment_has_no_rate(tmp_path: Path) -> None:
     shots = [Picture(rgb, START, START)]
     path = recordings.write_mcap(tmp_path / "drive.mcap", [Camera(FRONT, shots)])
     assert open_source(path).fps is None
+
+
+def test_a_damaged_first_message_does_not_choose_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recordings.write_mcap(tmp_path / "drive.mcap", [camera(FRONT, 4)])
+    damaged = next(McapRecording(path).messages(FRONT)).data
+
+    def read(schema: str, encoding: str, data: bytes) -> CameraMessage:
+        if data == damaged:
+            return CameraMessage(fault="the message is damaged")
+        return read_message(schema, encoding, data)
+
+    monkeypatch.setattr("segunc.frames.recordings.read_message", read)
+    source = open_source(f"{path}:{FRONT}")
+    assert source.notes == ()
+    assert [frame.time for frame in frames_of(source)] == [None, 0.0, 0.1, 0.2]
+
+
+def test_a_range_without_a_message_is_said(tmp_path: Path) -> None:
+    path = recordings.write_mcap(tmp_path / "drive.mcap", [camera(FRONT, 3)])
+    source = open_source(path, selection=Selection(start=0.12, end=0.18))
+    with pytest.raises(InputError, match=r"no frame of recording .* lies between 0:00:00\.120 and"):
+        frames_of(source)

@@ -487,3 +487,11 @@ def test_all_images_take_labels_too(labelled: Path, pattern: str) -> None:
 
 def test_of_labels_alone_nothing_is_left_out(labelled: Path) -> None:
     assert open_source(labelled / "labels", all_images=False).length == 1
+
+
+def test_the_folder_above_has_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = tmp_path / "drive" / "below"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    inputs = plan_inputs(["..", str(tmp_path / "other")], tmp_path / "out")
+    assert [target.label for target in inputs] == ["drive", "other"]

@@ -474,3 +474,14 @@ def test_a_connection_would_be_counted() -> None:
             av.open(address, timeout=0.2)
         connection, _ = listener.accept()
         connection.close()
+
+
+@pytest.mark.parametrize("end", [0.07, None])
+def test_a_range_between_two_frames_is_said(end: float | None, tmp_path: Path) -> None:
+    """Frames stand every 0.04 s; of every fifth one, the last stands at 0.2 s."""
+    video = tmp_path / "drive.avi"
+    write_video(video, 8)
+    start = 0.05 if end else 0.22
+    source = open_source(video, selection=Selection(every=5, start=start, end=end))
+    with pytest.raises(InputError, match=r"no frame of \S*every\S* 5 of video .* lies between"):
+        list(source.frames())

@@ -392,3 +392,12 @@ def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
     # The last one is damaged in its first bit.
     assert FrameLog(path).recover(lambda _: True) == 1
     assert places_of(path) == [1]
+
+
+def test_the_damaged_end_of_a_video_is_listed_once(tmp_path: Path) -> None:
+    """It belongs to no shard, so each one names it."""
+    failure = {"name": "000007", "reason": "video ends at frame 7"}
+    for number in (1, 2):
+        state = {"status": "finished", "finished": 3, "failed": [failure]}
+        shards.write_state(tmp_path, Shard(number, 2), state)
+    assert shards.joined_state(tmp_path, {"shards": 2})["failed"] == [failure]

@@ -757,6 +757,50 @@ def test_a_failed_frame_keeps_its_time() -> None:
     assert [*times] == [0, 1, 0, 0.5]
 
 
+def test_a_first_frame_that_failed_keeps_the_times_of_the_others() -> None:
+    """Of two folders, the first frame of the second failed."""
+    records = {"a/0": {"index": 0}, "b/10": {"index": 2}, "b/11": {"index": 3}}
+    failed = [{"name": "b/9", "reason": "damaged"}]
+    times = frame_times(records, records, {"failed": failed}, 2.0)
+    assert [*times] == [0, 0.5, 1]
+
+
+def test_small_values_of_a_mask_of_16_bits_count(tmp_path: Path) -> None:
+    mask = np.zeros((4, 8), np.uint16)
+    mask[2:] = 255
+    cv2.imwrite(str(tmp_path / "mask.png"), mask)
+    assert np.array_equal(Region(tmp_path / "mask.png").kept, mask > 0)
+
+
+def test_new_images_before_finished_ones_are_said(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "images", 4)
+    images = tmp_path / "images"
+    predict(images, tmp_path / "maps")
+    (images / "a" / "frame_000_new.png").write_bytes((images / "a/frame_000.png").read_bytes())
+    with pytest.raises(InputError, match="it is now number 2: new images stand before it"):
+        predict(images, tmp_path / "maps")
+
+
+def test_another_input_after_one_without_a_frame_is_recorded(tmp_path: Path) -> None:
+    """All frames of the first input failed, so the maps are of the second one alone."""
+    first = tmp_path / "first"
+    second = tmp_path / "second"
+    for folder, count in ((first, 2), (second, 3)):
+        write_pictures(folder, count)
+    for image in first.rglob("*.png"):
+        image.write_bytes(b"damaged")
+    maps = tmp_path / "maps"
+    for images in (first, second):
+        source = open_source(images)
+        content = manifest(input=str(source.path)) | {"source": source.describe()}
+        run_pipeline(source, fakes.process, MapsWriter(maps, content))
+    recorded = read_manifest(maps)
+    assert recorded is not None
+    assert recorded["run"]["input"] == str(second)
+    assert recorded["source"]["frames"] == 3
+    assert "moved_to" not in recorded
+
+
 @pytest.mark.parametrize(
     ("score", "statistic", "reason"),
     [

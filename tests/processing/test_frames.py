@@ -242,6 +242,7 @@ def test_what_the_page_lists_finds_the_peaks_of_its_regions(tmp_path: Path, comp
 
 LACK_OF_MEMORY = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
 OTHER_SHAPES = "The size of tensor a (9) must match the size of tensor b (8)"
+ONE_PIXEL = "Expected more than 1 value per channel when training, got input size [1, 32, 1, 1]"
 DARK = Frame("dark", 9, np.zeros((40, 56, 3), np.uint8))
 
 
@@ -263,6 +264,7 @@ def fail_on_dark_frames(monkeypatch: pytest.MonkeyPatch, error: Exception) -> No
         (MemoryError(), "there is not enough memory for a frame of 56 x 40 pixels"),
         (RuntimeError(LACK_OF_MEMORY), "not enough memory for a frame"),
         (RuntimeError(OTHER_SHAPES), "the network fails on a frame of 56 x 40 pixels"),
+        (ValueError(ONE_PIXEL), "the network fails on a frame of 56 x 40 pixels"),
     ],
 )
 def test_a_frame_that_memory_or_network_does_not_take_fails_alone(

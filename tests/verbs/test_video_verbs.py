@@ -246,3 +246,61 @@ def test_compact_maps_are_drawn_and_reviewed(sizes: Sizes, tmp_path: Path) -> No
     done = succeed("overlay --maps", sizes.compact, "--out", tmp_path / "out")
     assert "4 pictures" in done.stdout
     succeed("review --maps", sizes.compact, "--out", tmp_path / "page")
+
+
+def predict_into(out: Path, job: Job, *videos: Path) -> str:
+    words = ("--input", *videos, "--out", out, "--every 6", SMALL)
+    return succeed("predict --model", job.abnn, *words).stdout
+
+
+def copies(job: Job, root: Path, *names: str) -> list[Path]:
+    videos = [root / name for name in names]
+    for video in videos:
+        video.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(job.video, video)
+    return videos
+
+
+def test_several_inputs_are_not_put_into_the_maps_of_one(finetuned: Job, tmp_path: Path) -> None:
+    videos = copies(finetuned, tmp_path, "a.webm", "b.webm")
+    out = tmp_path / "maps"
+    predict_into(out, finetuned, videos[0])
+    words = ("--input", *videos, "--out", out, "--every 6", SMALL)
+    refused = refuse("predict --model", finetuned.abnn, *words)
+    assert f"{out} holds the maps of one input" in refused
+    assert f"move its files into {out / 'a'}, and the run goes on" in refused
+
+
+def test_maps_of_an_input_with_another_name_go_on_there(finetuned: Job, tmp_path: Path) -> None:
+    """A third input of an equal name gives the first one a longer name."""
+    front, back, second = copies(finetuned, tmp_path, "d1/f.webm", "d2/b.webm", "d2/f.webm")
+    out = tmp_path / "maps"
+    predict_into(out, finetuned, front, back)
+    words = ("--input", front, back, second, "--out", out, "--every 6", SMALL)
+    refused = refuse("predict --model", finetuned.abnn, *words)
+    assert f"rename {out / 'f'} to d1_f, and the run goes on" in refused
+    (out / "f").rename(out / "d1_f")
+    assert "0 in 0.0 s" in predict_into(out, finetuned, front, back, second).splitlines()[0]
+
+
+def test_dark_pictures_of_a_recording_are_noted(finetuned: Job, tmp_path: Path) -> None:
+    pytest.importorskip("mcap", reason="the extra recordings is not installed")
+    pytest.importorskip("rosbags", reason="the extra recordings is not installed")
+    from tests.support import recordings
+
+    front = recordings.camera("/front", 2, compressed="png")
+    picture = np.full((64, 128, 3), 4000, np.uint16)
+    data = cv2.imencode(".png", picture)[1].tobytes()
+    for shot in front.pictures:
+        shot.encoded = lambda: data  # type: ignore[method-assign]
+    path = recordings.write_mcap(tmp_path / "drive.mcap", [front])
+    words = ("--input", f"{path}:/front", "--out", tmp_path / "maps", SMALL)
+    done = succeed("predict --model", finetuned.abnn, *words)
+    assert f"the 16-bit pictures of {path}:/front use 12 bits" in done.stdout
+
+
+@pytest.mark.parametrize("below", ["", "entropy", "**/*.png"])
+def test_maps_are_not_taken_for_images(predicted: Job, below: str, tmp_path: Path) -> None:
+    words = ("--input", predicted.maps / below, "--out", tmp_path / "again", SMALL)
+    refused = refuse("predict --model", predicted.abnn, *words)
+    assert f"are maps or overlays: {predicted.maps} was written by segunc" in refused
