@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,6 @@ class LabelStem:
         return frame_stem(name)
 
 
-@cache  # A label map is read once, and not on import.
-def _anomaly_ids(labels: str, classes: tuple[str, ...]) -> frozenset[int]:
-    return label_map(labels).raw_ids(classes)
-
-
 @dataclass(frozen=True)
 class HoldsAnomaly:
     """Whether a label with some raw values holds an anomaly class, or holds none."""
@@ -86,8 +81,12 @@ class HoldsAnomaly:
     """False for frames without any."""
 
     def __call__(self, values: frozenset[int]) -> bool:
-        holds = not values.isdisjoint(_anomaly_ids(self.labels, self.classes))
+        holds = not values.isdisjoint(self._anomaly_ids)
         return holds == self.wanted
+
+    @cached_property  # The label map of a table is read once, and not on import.
+    def _anomaly_ids(self) -> frozenset[int]:
+        return label_map(self.labels).raw_ids(self.classes)
 
 
 @dataclass(frozen=True)
@@ -269,6 +268,7 @@ def _layout(lines: Any, splits: Mapping[str, _Split], rules: _Rules, where: str)
                 labels=_filled(label_folder, folder, where),
                 prefix=f"{folder.replace(' ', '/')}/" if split.has_prefix else "",
                 holds=holds,
+                label_map=None if holds is None else rules.labels,
                 names=split.names,
                 left_out=split.left_out,
             )

@@ -515,6 +515,7 @@ def _class_rows(found: Found, options: InitOptions) -> list[ClassRow]:
         void_rows = _rows_of_void(found, labels, options.void or ())
         known = {row.value(found.kind) for row in void_rows}
         _check_values_known(found, labels, options, known)
+        _check_shared_colours(found, labels, options)
         return [*_rows_of(labels), *void_rows]
     values = sorted(found.pixels, key=_sort_key)
     if not options.two_classes:
@@ -620,6 +621,25 @@ def _check_values_known(
             f"{number} of the labels {are} not in label map {options.label_map}: "
             f"{', '.join(texts[:5])}{more}{_where(found, unknown)}",
             hint=f"{ignore}; {add}",
+        )
+
+
+def _check_shared_colours(found: Found, labels: LabelMap, options: InitOptions) -> None:
+    """Raise InputError for a colour of the labels that the label map of the options gives to
+    several classes. The label map that is written would give it to one of them.
+    """
+    if found.kind != "colours":
+        return
+    colours = labels.colours or {}
+    shared = [
+        value for value in found.pixels if not isinstance(value, int) and colours.get(value) == -1
+    ]
+    if shared:
+        first = min(shared, key=_sort_key)
+        raise InputError(
+            f"label map {options.label_map} gives the colour {_text(first)} to several classes, "
+            f"and labels hold it{_where(found, [first])}",
+            hint="give each class a colour of its own there, or its rows one train_id",
         )
 
 

@@ -714,6 +714,17 @@ def test_void_may_be_the_name_in_a_label_map(tmp_path: Path) -> None:
     assert refused.value.hint == "give it the train_id 255 there"
 
 
+def test_a_colour_of_several_classes_is_refused_where_labels_hold_it(tmp_path: Path) -> None:
+    """The label map that is written would give it to the class, and void pixels would be learnt."""
+    root = draw(tmp_path / "data", as_colours)
+    names = csv_of_colours(tmp_path / "names.csv", void="tunnel")
+    black = ",".join(str(value) for value in PALETTE[11])
+    names.write_text(f"{names.read_text().rstrip()}\nvoid,{black}\n")
+    with pytest.raises(InputError, match="gives the colour #000000 to several classes, and"):
+        segunc.init(root, out=tmp_path / "x.yaml", label_map=str(names))
+    assert not (tmp_path / "x.yaml").exists()
+
+
 def test_an_update_needs_an_earlier_init(tmp_path: Path) -> None:
     root = draw(tmp_path / "data")
     with pytest.raises(InputError, match="no earlier init to update"):
