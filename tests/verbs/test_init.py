@@ -412,6 +412,15 @@ def test_a_pattern_that_matches_files_takes_no_files_of_folders(tmp_path: Path) 
     assert not any("without an image" in note for note in found.notes)
 
 
+def test_a_linked_folder_is_left_out_with_a_note(tmp_path: Path) -> None:
+    draw_drives(tmp_path / "all")
+    root = draw_drives(tmp_path / "data", drives=2)
+    (root / "drive_2").symlink_to(tmp_path / "all/drive_2")
+    done = succeed("init", root, "--out", tmp_path / "x.yaml").stdout
+    assert f"note: {root}: 1 link to folders left out, first drive_2; put the folder itself" in done
+    assert "6 pairs of image and label" in done
+
+
 @pytest.mark.parametrize("folder", ["data/drive_0/camera", "camera", "."])
 def test_labels_beside_the_folder_give_a_command_that_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
