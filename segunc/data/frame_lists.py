@@ -68,7 +68,7 @@ def _check_names(list_path: Path, frames: Iterable[FrameRow]) -> None:
     """Raise InputError if two rows of a list have images of one name in one split."""
     image_of: dict[tuple[str, str], str] = {}  # by split and name of the frame
     for frame in frames:
-        name = os.path.splitext(_one_spelling(frame.image))[0]
+        name = os.path.splitext(one_spelling(frame.image))[0]
         other = image_of.get((frame.split, name))
         if other is not None:
             both = f"{frame.image} twice" if other == frame.image else f"{other} and {frame.image}"
@@ -89,7 +89,7 @@ def images_in_two_splits(list_path: Path) -> str:
     for frame in read_frame_list(list_path):
         if frame.split not in DISJOINT_SPLITS:
             continue
-        first_split = split_of.setdefault(_one_spelling(frame.image), frame.split)
+        first_split = split_of.setdefault(one_spelling(frame.image), frame.split)
         if first_split != frame.split:
             shared.append(f"{frame.image} is both in {first_split} and in {frame.split}")
     if not shared:
@@ -97,6 +97,6 @@ def images_in_two_splits(list_path: Path) -> str:
     return f"{list_path} has {counted(len(shared), 'image')} in two splits: {shared[0]}"
 
 
-def _one_spelling(image: str) -> str:
+def one_spelling(image: str) -> str:
     """Return the path of an image in one of its spellings."""
     return composed(os.path.normpath(image))

@@ -157,7 +157,12 @@ def init(options: InitOptions) -> InitResult:
     added: Counter[str] = Counter()
     if before:
         discovered.pairs, added = with_earlier_splits(
-            root, discovered.pairs, before, files.config, discovered.notes
+            root,
+            discovered.pairs,
+            before,
+            files.config,
+            discovered.notes,
+            keep_labels=not typed.labels,
         )
     copies = _note_copies(root, discovered, before if options.update else None)
     rows = _class_rows(discovered, options)

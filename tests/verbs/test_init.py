@@ -356,6 +356,36 @@ def test_an_update_adds_frames_and_keeps_what_was_edited(tmp_path: Path) -> None
     assert any("to use the new frames: train again, with" in note for note in updated.notes)
 
 
+def test_an_update_keeps_labels_that_were_written_into_the_list(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    patterns = {"images": "img", "labels": "annotations"}
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"], **patterns)
+    (root / "fixed").mkdir()
+    shutil.copy(root / "annotations/a_0001_L.png", root / "fixed/a_1.png")
+    found = "img/a_0001.jpg,annotations/a_0001_L.png"
+    edited = "img/a_0001.jpg,fixed/a_1.png"
+    first.frames.write_text(first.frames.read_text().replace(found, edited))
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert edited in updated.frames.read_text()
+    assert any("keeps 1 label of the list of frames where" in note for note in updated.notes)
+    # Labels that are named now come before those of the list, and a file that is gone is none.
+    named = segunc.init(root, out=tmp_path / "x.yaml", update=True, labels="annotations")
+    assert found in named.frames.read_text()
+    named.frames.write_text(named.frames.read_text().replace(found, "img/a_0001.jpg,gone/a.png"))
+    assert found in segunc.init(root, out=tmp_path / "x.yaml", update=True).frames.read_text()
+
+
+def test_an_update_knows_a_frame_by_any_spelling_of_its_path(tmp_path: Path) -> None:
+    """It trained on a frame of val, as on a new one."""
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    splits = frame_rows(first)
+    first.frames.write_text(first.frames.read_text().replace(",img/", ",./img/"))
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert frame_rows(updated) == splits
+    assert any(note.startswith("no new frames") for note in updated.notes)
+
+
 def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: Path) -> None:
     root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
     config = tmp_path / "x.yaml"
