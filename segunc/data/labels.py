@@ -235,6 +235,20 @@ def read_label_map(path: Path) -> LabelMap:
         header, *rows = read_rows(path) or [[]]
     if tuple(header) != COLUMNS:
         rows = _standard_rows(path, header, rows)
+    return label_map_of_rows(path, rows)
+
+
+def label_map_of_rows(path: Path, rows: Iterable[Sequence[str]]) -> LabelMap:
+    """Return the label map of rows, which need not be written yet.
+
+    Args:
+        path: of their file; it names the map and begins messages.
+        rows: the texts of :data:`COLUMNS`.
+
+    Raises:
+        InputError: a row holds something else, an id comes twice, or the classes are numbered with
+            a gap.
+    """
     raw_to_train: dict[int, int] = {}
     id_of_colour: dict[Colour, int] = {}
     row_of_class: dict[int, _Row] = {}  # by train id

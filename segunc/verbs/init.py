@@ -45,6 +45,7 @@ from segunc.data.labels import (
     VOID_NAMES,
     LabelMap,
     label_map,
+    label_map_of_rows,
     read_label_map,
 )
 from segunc.data.pairing import Pair
@@ -166,18 +167,22 @@ def init(options: InitOptions) -> InitResult:
         )
     copies = _note_copies(root, discovered, before if options.update else None)
     rows = _class_rows(discovered, options)
+    # Read before anything is written: a pair that cannot be read leaves the files as they were.
+    texts = [[str(cell) for cell in row] for row in rows]
+    picture = encode_jpeg(_picture(discovered, label_map_of_rows(files.classes, texts)))
+    sizes = _sampled_sizes(discovered)
     kept = []
     if not _write_classes(files.classes, rows, options, discovered.notes):
         kept.append(files.classes)
     labels = read_label_map(files.classes)
     _write_frames(files.frames, discovered.pairs)
-    write_file(files.picture, encode_jpeg(_picture(discovered, labels)))
+    write_file(files.picture, picture)
     if options.update:
         if not record_choices(root, options, typed, discovered.notes):
             kept.insert(0, files.config)
         then = step_after_update(files.config, added, discovered.notes)
     else:
-        _write_own_configuration(files, discovered, lines_of_choices(root, options))
+        _write_own_configuration(files, discovered, sizes, lines_of_choices(root, options))
         then = f"segunc train --config {files.config} --out runs/base"
     if not options.label_map:
         discovered.notes.extend(_notes_on_label_maps(root, discovered, files.classes))
@@ -277,12 +282,15 @@ def _discover(root: Path, options: InitOptions, typed: InitOptions) -> Found:
         ) from error
 
 
-def _write_own_configuration(files: _Files, found: Found, choices: str) -> None:
+def _write_own_configuration(
+    files: _Files, found: Found, sizes: Sequence[tuple[int, int]], choices: str
+) -> None:
     """Write the configuration of your own data, whose other files are written.
 
     Args:
         files: what is written.
         found: what the folder of the data holds.
+        sizes: height and width of some frames.
         choices: comments on what an update takes again.
     """
     data = _DataLines(
@@ -292,7 +300,7 @@ def _write_own_configuration(files: _Files, found: Found, choices: str) -> None:
         remark="Names and colours of the classes stand in the label map. A new frame needs a line "
         "in the list of frames, or `segunc init --update`.",
     )
-    settings = _configuration(files.config, data, found, _sampled_sizes(found), choices)
+    settings = _configuration(files.config, data, found, sizes, choices)
     write_file(files.config, settings.encode())
 
 
@@ -418,8 +426,7 @@ def _init_published(recognised: Recognised, files: _Files) -> InitResult:
         frames = files.frames
         divider = Divider(found.root, entry.layouts[0].image_ending, found.notes)
         found.pairs = divider.divide(found.pairs)
-        _write_frames(frames, found.pairs)
-    write_file(files.picture, encode_jpeg(_picture(found, labels)))
+    picture = encode_jpeg(_picture(found, labels))
     data = _DataLines(
         dataset=_dataset_from(files.config, recognised.name),
         frames=frames,
@@ -433,6 +440,9 @@ def _init_published(recognised: Recognised, files: _Files) -> InitResult:
         settings = _evaluation(files.config, data, found.root)
         words = f"--config {files.config} --model MODEL --out {free_result()}"
         then = f"segunc evaluate {words}"
+    if frames is not None:
+        _write_frames(frames, found.pairs)
+    write_file(files.picture, picture)
     write_file(files.config, settings.encode())
     about = _about(found, labels, _rows_of(labels), frames=None)
     return InitResult(

@@ -386,6 +386,24 @@ def test_an_update_knows_a_frame_by_any_spelling_of_its_path(tmp_path: Path) -> 
     assert any(note.startswith("no new frames") for note in updated.notes)
 
 
+def test_an_init_that_fails_writes_nothing(tmp_path: Path) -> None:
+    """The next update found the new frames in the list, and asked for no training."""
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    last = root / "annotations/b_0007_L.png"
+    as_ids(last, label(7)[:20])
+    with pytest.raises(InputError, match="its label 20x48 pixels"):
+        segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    assert not list(tmp_path.glob("x*"))
+    as_ids(last, label(7))
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    before = first.frames.read_text()
+    draw(root, image="img/{name}.jpg", frames=9)
+    as_ids(root / "annotations/b_0008_L.png", label(8)[:20])
+    with pytest.raises(InputError, match="its label 20x48 pixels"):
+        segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert first.frames.read_text() == before
+
+
 def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: Path) -> None:
     root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
     config = tmp_path / "x.yaml"
