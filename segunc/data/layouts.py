@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from segunc.core.errors import InputError
@@ -270,6 +270,15 @@ class Part:
     left_out: tuple[str, ...] = ()
     """Beginnings of the file names of frames that are not of the split."""
 
+    def with_labels(self, labels: str) -> Part:
+        """Return the part of a set whose labels are those of another label map. A rule that another
+        package wrote stays as it is.
+        """
+        if self.holds is None:
+            return self
+        holds = getattr(self.holds, "with_labels", lambda _: self.holds)(labels)
+        return replace(self, holds=holds, label_map=labels)
+
     def has(self, frame: str) -> bool:
         """Return whether a frame is of the split by its file name."""
         name = _without_folders(frame)
@@ -291,6 +300,13 @@ class Layout:
     """What a label's name shares with its frame's, see :func:`match_labels`."""
     labelled_only: bool = False
     """Whether images without a label are left out, as of a folder that holds another set, too."""
+
+    def with_labels(self, labels: str) -> Layout:
+        """Return the layout of a set whose labels are those of another label map."""
+        splits: dict[str, tuple[Part, ...]] = {}
+        for split, parts in self.splits.items():
+            splits[split] = tuple(part.with_labels(labels) for part in parts)
+        return replace(self, splits=splits)
 
     def describe(self, split: str) -> str:
         """Return how the files of a split lie, in words."""

@@ -103,6 +103,27 @@ def test_labels_in_colour_say_which_frames_hold_an_anomaly(tmp_path: Path) -> No
     assert frames("labelled") == ["calm_rgb", "strange_rgb"]
 
 
+def test_the_rule_of_a_split_goes_by_the_label_map_that_is_named(tmp_path: Path) -> None:
+    header = "id,name,train_id,red,green,blue\n"
+    rows = "0,lawn,0,0,255,0\n1,path,1,90,90,0\n"
+    (tmp_path / "classes.csv").write_text(f"{header}{rows}2,cow,2,200,0,0\n3,void,255,0,0,20\n")
+    mine = tmp_path / "mine.csv"
+    mine.write_text(f"{header}{rows}3,cow,2,200,0,0\n2,void,255,0,0,20\n")
+    splits = {
+        "train": {"folders": "all", "holds": "no anomaly"},
+        "labelled": {"folders": "all", "holds": "not only ignored"},
+    }
+    table = write(tmp_path, labels="classes.csv", anomaly_classes=["cow"], splits=splits)
+    root = tmp_path / "data"
+    for name, values in {"calm": [0, 1], "strange": [1, 3], "empty": [2, 2]}.items():
+        image = root / f"all/pictures/{name}_rgb.png"
+        write_frame(image, root / f"all/truth/{name}_ids.png", values)
+    entry = dataset_entry(f"{table}:yard", labels=mine)
+    assert [sample.name for sample in entry.samples(root, "train")] == ["calm_rgb", "empty_rgb"]
+    labelled = [sample.name for sample in entry.samples(root, "labelled")]
+    assert labelled == ["calm_rgb", "strange_rgb"]
+
+
 def test_the_rule_of_a_split_knows_a_label_map_that_was_edited(tmp_path: Path) -> None:
     classes = tmp_path / "classes.csv"
     rows = "id,name,train_id,red,green,blue\n0,lawn,0,0,255,0\n1,path,1,90,90,90\n"
