@@ -31,8 +31,8 @@ def read_frame_list(path: Path) -> list[FrameRow]:
     """Return the rows of a list of frames.
 
     Raises:
-        InputError: the file is not such a list, a path leads out of the root, or two rows of one
-            split have images of one name.
+        InputError: the file is not such a list, a split is a usual one in another spelling, a path
+            leads out of the root, or two rows of one split have images of one name.
     """
     with reading(f"list of frames {path}", "a CSV file in UTF-8", "segunc init writes it"):
         header, *rows = read_rows(path) or [[]]
@@ -44,10 +44,23 @@ def read_frame_list(path: Path) -> list[FrameRow]:
         )
     frames = [FrameRow(*row) for row in rows]
     for frame in frames:
+        _check_split(path, frame)
         _check_below_root(path, frame.image)
         _check_below_root(path, frame.label)
     _check_names(path, frames)
     return frames
+
+
+def _check_split(list_path: Path, frame: FrameRow) -> None:
+    """Raise InputError for an empty split, or a usual one in another spelling, such as ``Train``:
+    no verb would see its frames.
+    """
+    usual = frame.split.strip().lower()
+    if not usual or (usual != frame.split and usual in DISJOINT_SPLITS):
+        raise InputError(
+            f"{list_path} has {frame.image} in the split '{frame.split}'",
+            hint=f"write {usual or 'train, val or test'}, in small letters and without spaces",
+        )
 
 
 def _check_below_root(list_path: Path, path: str) -> None:
