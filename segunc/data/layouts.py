@@ -276,7 +276,8 @@ class Part:
         """
         if self.holds is None:
             return self
-        holds = getattr(self.holds, "with_labels", lambda _: self.holds)(labels)
+        with_labels = getattr(self.holds, "with_labels", None)
+        holds = self.holds if with_labels is None else with_labels(labels)
         return replace(self, holds=holds, label_map=labels)
 
     def has(self, frame: str) -> bool:
@@ -435,9 +436,7 @@ def _files_of(root: Path, pattern: str, ending: str, described: str) -> list[Pat
     return files
 
 
-def _holds(
-    label: Path, rule: Callable[[frozenset[int]], bool], colours: LabelMap | None
-) -> bool:
+def _holds(label: Path, rule: Callable[[frozenset[int]], bool], colours: LabelMap | None) -> bool:
     """Return what a rule says of the values of a label.
 
     A label that cannot be read gives True, so that whoever reads the frame names the file.

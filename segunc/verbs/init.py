@@ -167,22 +167,20 @@ def init(options: InitOptions) -> InitResult:
         )
     copies = _note_copies(root, discovered, before if options.update else None)
     rows = _class_rows(discovered, options)
-    # Read before anything is written: a pair that cannot be read leaves the files as they were.
-    texts = [[str(cell) for cell in row] for row in rows]
-    picture = encode_jpeg(_picture(discovered, label_map_of_rows(files.classes, texts)))
-    sizes = _sampled_sizes(discovered)
+    # Before anything is written: a pair that cannot be read leaves the files as they were.
+    shown = _show(discovered, files, rows)
     kept = []
     if not _write_classes(files.classes, rows, options, discovered.notes):
         kept.append(files.classes)
     labels = read_label_map(files.classes)
     _write_frames(files.frames, discovered.pairs)
-    write_file(files.picture, picture)
+    write_file(files.picture, shown.picture)
     if options.update:
         if not record_choices(root, options, typed, discovered.notes):
             kept.insert(0, files.config)
         then = step_after_update(files.config, added, discovered.notes)
     else:
-        _write_own_configuration(files, discovered, sizes, lines_of_choices(root, options))
+        _write_own_configuration(files, discovered, shown.sizes, lines_of_choices(root, options))
         then = f"segunc train --config {files.config} --out runs/base"
     if not options.label_map:
         discovered.notes.extend(_notes_on_label_maps(root, discovered, files.classes))
@@ -198,6 +196,30 @@ def init(options: InitOptions) -> InitResult:
         kept=tuple(kept),
         first=_settling_of_copies(files, typed) if copies else "",
     )
+
+
+class _Shown(NamedTuple):
+    """What is read of images and labels.
+
+    Attributes:
+        picture: of pairs, as a JPEG.
+        sizes: height and width of some frames.
+    """
+
+    picture: bytes
+    sizes: Sequence[tuple[int, int]]
+
+
+def _show(found: Found, files: _Files, rows: Iterable[ClassRow]) -> _Shown:
+    """Return the picture of pairs with the label map of rows that are not written yet, and the
+    sizes of some frames.
+
+    Raises:
+        InputError: an image or a label cannot be read, or the two of a pair differ in size.
+    """
+    texts = [[str(cell) for cell in row] for row in rows]
+    labels = label_map_of_rows(files.classes, texts)
+    return _Shown(encode_jpeg(_picture(found, labels)), _sampled_sizes(found))
 
 
 def _note_copies(root: Path, found: Found, before: Sequence[FrameRow] | None) -> bool:

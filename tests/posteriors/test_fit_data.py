@@ -214,7 +214,7 @@ def test_classes_in_another_order_than_that_of_the_network_are_refused(
         write_frame(tmp_path / f"{split}.png", tmp_path / f"{split}_ids.png", [0, 1, 2])
         frames.append(f"{split},{split}.png,{split}_ids.png")
     (tmp_path / "frames.csv").write_text("\n".join(frames))
-    settings = {
+    settings: dict[str, Any] = {
         "dataset": "folder",
         "root": str(tmp_path),
         "frames": str(tmp_path / "frames.csv"),
