@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,6 @@ class LabelStem:
         return frame_stem(name)
 
 
-@cache  # A label map is read once, and not on import.
-def _anomaly_ids(labels: str, classes: tuple[str, ...]) -> frozenset[int]:
-    return label_map(labels).raw_ids(classes)
-
-
 @dataclass(frozen=True)
 class HoldsAnomaly:
     """Whether a label with some raw values holds an anomaly class, or holds none."""
@@ -86,8 +81,16 @@ class HoldsAnomaly:
     """False for frames without any."""
 
     def __call__(self, values: frozenset[int]) -> bool:
-        holds = not values.isdisjoint(_anomaly_ids(self.labels, self.classes))
+        holds = not values.isdisjoint(self._anomaly_ids)
         return holds == self.wanted
+
+    def with_labels(self, labels: str) -> HoldsAnomaly:
+        """Return the rule for labels of another label map."""
+        return replace(self, labels=labels)
+
+    @cached_property  # The label map of a table is read once, and not on import.
+    def _anomaly_ids(self) -> frozenset[int]:
+        return label_map(self.labels).raw_ids(self.classes)
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,16 @@ class HoldsMore:
 
     def __call__(self, values: frozenset[int]) -> bool:
         return not values <= self.ignored
+
+    def with_labels(self, labels: str) -> HoldsMore:
+        """Return the rule for labels of another label map."""
+        return HoldsMore(_ignored_ids(labels))
+
+
+def _ignored_ids(labels: str) -> frozenset[int]:
+    """Return the raw ids that a label map ignores."""
+    train_ids = label_map(labels).raw_to_train
+    return frozenset(raw for raw, train in train_ids.items() if train == IGNORE)
 
 
 def read_table(path: Path) -> dict[str, DatasetEntry]:
@@ -206,8 +219,7 @@ class _Rules:
         if self.masks is not None:
             return self.masks.ignored
         assert self.labels is not None
-        train_ids = label_map(self.labels).raw_to_train
-        return frozenset(raw for raw, train in train_ids.items() if train == IGNORE)
+        return _ignored_ids(self.labels)
 
 
 @dataclass(frozen=True)
@@ -269,6 +281,7 @@ def _layout(lines: Any, splits: Mapping[str, _Split], rules: _Rules, where: str)
                 labels=_filled(label_folder, folder, where),
                 prefix=f"{folder.replace(' ', '/')}/" if split.has_prefix else "",
                 holds=holds,
+                label_map=None if holds is None else rules.labels,
                 names=split.names,
                 left_out=split.left_out,
             )

@@ -108,7 +108,8 @@ def dataset_entry(
     """
     entry = own_entry(name) or DATASETS[name]
     if labels is not None:
-        entry = replace(entry, labels=str(labels), anomaly_masks=None)
+        layouts = tuple(layout.with_labels(str(labels)) for layout in entry.layouts)
+        entry = replace(entry, labels=str(labels), anomaly_masks=None, layouts=layouts)
     if frames is not None:
         entry = replace(entry, listed=Path(frames))
     declared = tuple(anomaly_classes)

@@ -31,8 +31,8 @@ def read_frame_list(path: Path) -> list[FrameRow]:
     """Return the rows of a list of frames.
 
     Raises:
-        InputError: the file is not such a list, a path leads out of the root, or two rows of one
-            split have images of one name.
+        InputError: the file is not such a list, a split is a usual one in another spelling, a path
+            leads out of the root, or two rows of one split have images of one name.
     """
     with reading(f"list of frames {path}", "a CSV file in UTF-8", "segunc init writes it"):
         header, *rows = read_rows(path) or [[]]
@@ -44,10 +44,23 @@ def read_frame_list(path: Path) -> list[FrameRow]:
         )
     frames = [FrameRow(*row) for row in rows]
     for frame in frames:
+        _check_split(path, frame)
         _check_below_root(path, frame.image)
         _check_below_root(path, frame.label)
     _check_names(path, frames)
     return frames
+
+
+def _check_split(list_path: Path, frame: FrameRow) -> None:
+    """Raise InputError for an empty split, or a usual one in another spelling, such as ``Train``:
+    no verb would see its frames.
+    """
+    usual = frame.split.strip().lower()
+    if not usual or (usual != frame.split and usual in DISJOINT_SPLITS):
+        raise InputError(
+            f"{list_path} has {frame.image} in the split '{frame.split}'",
+            hint=f"write {usual or 'train, val or test'}, in small letters and without spaces",
+        )
 
 
 def _check_below_root(list_path: Path, path: str) -> None:
@@ -68,7 +81,7 @@ def _check_names(list_path: Path, frames: Iterable[FrameRow]) -> None:
     """Raise InputError if two rows of a list have images of one name in one split."""
     image_of: dict[tuple[str, str], str] = {}  # by split and name of the frame
     for frame in frames:
-        name = os.path.splitext(_one_spelling(frame.image))[0]
+        name = os.path.splitext(one_spelling(frame.image))[0]
         other = image_of.get((frame.split, name))
         if other is not None:
             both = f"{frame.image} twice" if other == frame.image else f"{other} and {frame.image}"
@@ -89,7 +102,7 @@ def images_in_two_splits(list_path: Path) -> str:
     for frame in read_frame_list(list_path):
         if frame.split not in DISJOINT_SPLITS:
             continue
-        first_split = split_of.setdefault(_one_spelling(frame.image), frame.split)
+        first_split = split_of.setdefault(one_spelling(frame.image), frame.split)
         if first_split != frame.split:
             shared.append(f"{frame.image} is both in {first_split} and in {frame.split}")
     if not shared:
@@ -97,6 +110,6 @@ def images_in_two_splits(list_path: Path) -> str:
     return f"{list_path} has {counted(len(shared), 'image')} in two splits: {shared[0]}"
 
 
-def _one_spelling(image: str) -> str:
+def one_spelling(image: str) -> str:
     """Return the path of an image in one of its spellings."""
     return composed(os.path.normpath(image))

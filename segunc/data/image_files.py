@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
+from segunc.core.terminal import counted
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 """File name endings that are read as images (any case)."""
@@ -28,11 +30,30 @@ def list_images(folder: Path) -> list[Path]:
 def image_files(folder: Path) -> list[Path]:
     """Return all image files below a folder, sorted by relative path, without hidden files.
 
-    A folder that does not exist gives an empty list.
+    A folder that does not exist gives an empty list. Links to folders are not followed, which a
+    :class:`NoteWarning` says.
     """
-    files = [path for path in folder.rglob("*") if is_image_file(path)]
-    files = [path for path in files if not is_hidden(path, folder)]
+    files: list[Path] = []
+    links: list[Path] = []
+    for path in folder.rglob("*"):
+        if is_hidden(path, folder):
+            continue
+        if is_image_file(path):
+            files.append(path)
+        elif path.is_symlink() and path.is_dir():
+            links.append(path)
+    if links:
+        warnings.warn(_note_on_links(folder, links), NoteWarning, stacklevel=2)
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _note_on_links(folder: Path, links: Sequence[Path]) -> str:
+    """Return a sentence on links to folders below a folder."""
+    first = min(link.relative_to(folder).as_posix() for link in links)
+    return (
+        f"{folder}: {counted(len(links), 'link')} to folders left out, first {first}; "
+        "put the folder itself in the place of the link"
+    )
 
 
 def check_names(files: Iterable[Path]) -> None:

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,6 +96,14 @@ class LabelMap:
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @cached_property
+    def code(self) -> str:
+        """All that decides the raw ids that :meth:`read_ids` returns, as a text.
+
+        A label map of the same name may be another file, or this one before it was edited.
+        """
+        return repr((sorted(self.raw_to_train.items()), sorted((self.colours or {}).items())))
 
     def read_ids(self, path: Path) -> npt.NDArray[np.uint8]:
         """Return the raw ids of a label file, uint8 ``[H, W]``.
@@ -226,6 +235,20 @@ def read_label_map(path: Path) -> LabelMap:
         header, *rows = read_rows(path) or [[]]
     if tuple(header) != COLUMNS:
         rows = _standard_rows(path, header, rows)
+    return label_map_of_rows(path, rows)
+
+
+def label_map_of_rows(path: Path, rows: Iterable[Sequence[str]]) -> LabelMap:
+    """Return the label map of rows, which need not be written yet.
+
+    Args:
+        path: of their file; it names the map and begins messages.
+        rows: the texts of :data:`COLUMNS`.
+
+    Raises:
+        InputError: a row holds something else, an id comes twice, or the classes are numbered with
+            a gap.
+    """
     raw_to_train: dict[int, int] = {}
     id_of_colour: dict[Colour, int] = {}
     row_of_class: dict[int, _Row] = {}  # by train id
@@ -380,7 +403,9 @@ def label_map(name: str) -> LabelMap:
 
 
 _VALUES: dict[tuple[Path, int, int, str], frozenset[int]] = {}
-"""Values by path, size, time of change and label map: a file that is written anew is read anew."""
+"""Values by path, size, time of change and :attr:`LabelMap.code`: a file that is written anew is
+read anew, also a label map.
+"""
 
 
 def label_values(path: Path, labels: LabelMap | None = None) -> frozenset[int]:
@@ -390,7 +415,7 @@ def label_values(path: Path, labels: LabelMap | None = None) -> frozenset[int]:
     """
     with reading(f"label {path}", "a PNG"):
         status = path.stat()
-    key = (path, status.st_size, status.st_mtime_ns, labels.name if labels else "")
+    key = (path, status.st_size, status.st_mtime_ns, labels.code if labels else "")
     if key not in _VALUES:
         raw = labels.read_ids(path) if labels else read_label_image(path)
         counts = np.bincount(raw.ravel(), minlength=256)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from segunc.core.errors import InputError
@@ -20,7 +20,7 @@ from segunc.data.image_files import (
     list_images,
 )
 from segunc.data.images import label_rank
-from segunc.data.labels import label_values
+from segunc.data.labels import LabelMap, label_map, label_values
 from segunc.data.names import is_label_folder
 from segunc.data.pairing import find_kinds, labels_by_name
 
@@ -263,10 +263,22 @@ class Part:
     """Stands before the names of the frames, where a split has several parts."""
     holds: Callable[[frozenset[int]], bool] | None = None
     """Whether a frame whose label has these raw values is of the split; reads all labels."""
+    label_map: str | None = None
+    """The label map by which ``holds`` reads labels in colour; None where colours mean nothing."""
     names: tuple[str, ...] = ()
     """Beginnings of the file names of its frames; empty for all files."""
     left_out: tuple[str, ...] = ()
     """Beginnings of the file names of frames that are not of the split."""
+
+    def with_labels(self, labels: str) -> Part:
+        """Return the part of a set whose labels are those of another label map. A rule that another
+        package wrote stays as it is.
+        """
+        if self.holds is None:
+            return self
+        with_labels = getattr(self.holds, "with_labels", None)
+        holds = self.holds if with_labels is None else with_labels(labels)
+        return replace(self, holds=holds, label_map=labels)
 
     def has(self, frame: str) -> bool:
         """Return whether a frame is of the split by its file name."""
@@ -289,6 +301,13 @@ class Layout:
     """What a label's name shares with its frame's, see :func:`match_labels`."""
     labelled_only: bool = False
     """Whether images without a label are left out, as of a folder that holds another set, too."""
+
+    def with_labels(self, labels: str) -> Layout:
+        """Return the layout of a set whose labels are those of another label map."""
+        splits: dict[str, tuple[Part, ...]] = {}
+        for split, parts in self.splits.items():
+            splits[split] = tuple(part.with_labels(labels) for part in parts)
+        return replace(self, splits=splits)
 
     def describe(self, split: str) -> str:
         """Return how the files of a split lie, in words."""
@@ -350,8 +369,9 @@ class Layout:
                 f"{images}, the first is {unclaimed[0].relative_to(labels).as_posix()}",
                 hint=described,
             )
+        colours = label_map(part.label_map) if part.label_map is not None else None
         for name in frames:
-            if part.holds is None or _holds(label_of[name], part.holds):
+            if part.holds is None or _holds(label_of[name], part.holds, colours):
                 yield f"{part.prefix}{name}", image_of[name], label_of[name]
 
     def _images_by_name(self, root: Path, pattern: str, described: str) -> dict[str, Path]:
@@ -416,13 +436,18 @@ def _files_of(root: Path, pattern: str, ending: str, described: str) -> list[Pat
     return files
 
 
-def _holds(label: Path, rule: Callable[[frozenset[int]], bool]) -> bool:
+def _holds(label: Path, rule: Callable[[frozenset[int]], bool], colours: LabelMap | None) -> bool:
     """Return what a rule says of the values of a label.
 
     A label that cannot be read gives True, so that whoever reads the frame names the file.
+
+    Args:
+        label: the file.
+        rule: from raw values to whether the frame is of the split.
+        colours: says which colour stands for which value, for a file in colour.
     """
     try:
-        return rule(label_values(label))
+        return rule(label_values(label, colours))
     except InputError:
         return True
 

@@ -6,6 +6,7 @@ An entry of :data:`segunc.networks.model_folder.KINDS` builds the network.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, NoteWarning, one_line
 from segunc.core.registry import Registry
 from segunc.core.trust import Code, check_agreed, find_code, imported, settle_trust
 from segunc.networks.description import LIBRARIES, NetworkDescription
@@ -65,6 +66,7 @@ class Wishes:
             InputError: neither knows the classes or the input normalisation.
         """
         values = {name: value for name, value in source_values.items() if value is not None}
+        self._note_order(f"{kind}:{architecture}", values.get("classes"))
         for name in ("classes", "mean", "std", "inference_size"):
             wish = getattr(self, name)
             if wish is not None:
@@ -76,7 +78,33 @@ class Wishes:
             meanings = ", ".join(NEEDED[name][0] for name in missing)
             options = " ".join(NEEDED[name][1] for name in missing)
             raise InputError(f"{kind}:{architecture} does not give its {meanings}", hint=options)
-        return NetworkDescription(architecture, values.pop("encoder", ""), kind=kind, **values)
+        encoder = values.pop("encoder", "")
+        description = NetworkDescription(architecture, encoder, kind=kind, **values)
+        if max(description.std) > 1:
+            raise InputError(
+                f"input std {description.std} is of images in 0..255, not 0..1",
+                hint="divide mean and std by 255",
+            )
+        return description
+
+    def _note_order(self, source: str, source_classes: Any) -> None:
+        """Note classes that the user names in another order than the source
+        (:class:`NoteWarning`): each output would then have the name of another one.
+        """
+        if self.classes is None or source_classes is None:
+            return
+        theirs = [str(name).casefold() for name in source_classes]
+        wanted = [name.casefold() for name in self.classes]
+        if theirs == wanted or sorted(theirs) != sorted(wanted):
+            return
+        pairs = zip(source_classes, self.classes, theirs, wanted, strict=True)
+        first, named = next((own, name) for own, name, left, right in pairs if left != right)
+        warnings.warn(
+            f"{source} names its outputs in another order than --classes, which names the output "
+            f"'{first}' '{named}': leave --classes out, unless the source is wrong",
+            NoteWarning,
+            stacklevel=2,
+        )
 
 
 class Found(NamedTuple):

@@ -374,7 +374,9 @@ class DataSource:
         """Return the :class:`FitData` for a network."""
         if self.handed_over is not None:
             return self.handed_over(network)
-        return open_data(self.settings, network.num_classes, network.channels)
+        module = open_data(self.settings, network.num_classes, network.channels)
+        _check_order(module, network)
+        return module
 
 
 def data_source(data: Any, folder: Path | None = None, *, max_batches: int = 0) -> DataSource:
@@ -454,6 +456,21 @@ def _named_data(text: str) -> Mapping[str, Any]:
     return {"dataset": name, "root": folder}
 
 
+def _check_order(data: Any, network: NetworkDescription) -> None:
+    """Raise InputError where a data set has the classes of a network in another order."""
+    classes = data.label_map.classes
+    names = [name.casefold() for name in classes]
+    outputs = [name.casefold() for name in network.classes]
+    if names == outputs or sorted(names) != sorted(outputs):
+        return
+    first = next(number for number, name in enumerate(names) if name != outputs[number])
+    raise InputError(
+        f"data set {data.config.dataset} has the classes of the network in another order: class "
+        f"{first} is '{classes[first]}', and the network's is '{network.classes[first]}'",
+        hint="give data.labels with train ids in the order of the network's classes",
+    )
+
+
 def _checked(data: Any, network: NetworkDescription) -> Any:
     """Return a copy of a data module of this package for a network; InputError where it has another
     number of classes.
@@ -465,6 +482,7 @@ def _checked(data: Any, network: NetworkDescription) -> Any:
             f"data set {data.config.dataset} has {count} classes, but the network has {classes}",
             hint="give the data set of its training, or data.labels with its classes",
         )
+    _check_order(data, network)
     module = copy(data)
     if module.channels != network.channels:
         module.channels = network.channels

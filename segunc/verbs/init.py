@@ -45,6 +45,7 @@ from segunc.data.labels import (
     VOID_NAMES,
     LabelMap,
     label_map,
+    label_map_of_rows,
     read_label_map,
 )
 from segunc.data.pairing import Pair
@@ -157,22 +158,29 @@ def init(options: InitOptions) -> InitResult:
     added: Counter[str] = Counter()
     if before:
         discovered.pairs, added = with_earlier_splits(
-            root, discovered.pairs, before, files.config, discovered.notes
+            root,
+            discovered.pairs,
+            before,
+            files.config,
+            discovered.notes,
+            keep_labels=not typed.labels,
         )
     copies = _note_copies(root, discovered, before if options.update else None)
     rows = _class_rows(discovered, options)
+    # Before anything is written: a pair that cannot be read leaves the files as they were.
+    shown = _show(discovered, files, rows)
     kept = []
     if not _write_classes(files.classes, rows, options, discovered.notes):
         kept.append(files.classes)
     labels = read_label_map(files.classes)
     _write_frames(files.frames, discovered.pairs)
-    write_file(files.picture, encode_jpeg(_picture(discovered, labels)))
+    write_file(files.picture, shown.picture)
     if options.update:
         if not record_choices(root, options, typed, discovered.notes):
             kept.insert(0, files.config)
         then = step_after_update(files.config, added, discovered.notes)
     else:
-        _write_own_configuration(files, discovered, lines_of_choices(root, options))
+        _write_own_configuration(files, discovered, shown.sizes, lines_of_choices(root, options))
         then = f"segunc train --config {files.config} --out runs/base"
     if not options.label_map:
         discovered.notes.extend(_notes_on_label_maps(root, discovered, files.classes))
@@ -188,6 +196,30 @@ def init(options: InitOptions) -> InitResult:
         kept=tuple(kept),
         first=_settling_of_copies(files, typed) if copies else "",
     )
+
+
+class _Shown(NamedTuple):
+    """What is read of images and labels.
+
+    Attributes:
+        picture: of pairs, as a JPEG.
+        sizes: height and width of some frames.
+    """
+
+    picture: bytes
+    sizes: Sequence[tuple[int, int]]
+
+
+def _show(found: Found, files: _Files, rows: Iterable[ClassRow]) -> _Shown:
+    """Return the picture of pairs with the label map of rows that are not written yet, and the
+    sizes of some frames.
+
+    Raises:
+        InputError: an image or a label cannot be read, or the two of a pair differ in size.
+    """
+    texts = [[str(cell) for cell in row] for row in rows]
+    labels = label_map_of_rows(files.classes, texts)
+    return _Shown(encode_jpeg(_picture(found, labels)), _sampled_sizes(found))
 
 
 def _note_copies(root: Path, found: Found, before: Sequence[FrameRow] | None) -> bool:
@@ -272,12 +304,15 @@ def _discover(root: Path, options: InitOptions, typed: InitOptions) -> Found:
         ) from error
 
 
-def _write_own_configuration(files: _Files, found: Found, choices: str) -> None:
+def _write_own_configuration(
+    files: _Files, found: Found, sizes: Sequence[tuple[int, int]], choices: str
+) -> None:
     """Write the configuration of your own data, whose other files are written.
 
     Args:
         files: what is written.
         found: what the folder of the data holds.
+        sizes: height and width of some frames.
         choices: comments on what an update takes again.
     """
     data = _DataLines(
@@ -287,7 +322,7 @@ def _write_own_configuration(files: _Files, found: Found, choices: str) -> None:
         remark="Names and colours of the classes stand in the label map. A new frame needs a line "
         "in the list of frames, or `segunc init --update`.",
     )
-    settings = _configuration(files.config, data, found, _sampled_sizes(found), choices)
+    settings = _configuration(files.config, data, found, sizes, choices)
     write_file(files.config, settings.encode())
 
 
@@ -413,8 +448,7 @@ def _init_published(recognised: Recognised, files: _Files) -> InitResult:
         frames = files.frames
         divider = Divider(found.root, entry.layouts[0].image_ending, found.notes)
         found.pairs = divider.divide(found.pairs)
-        _write_frames(frames, found.pairs)
-    write_file(files.picture, encode_jpeg(_picture(found, labels)))
+    picture = encode_jpeg(_picture(found, labels))
     data = _DataLines(
         dataset=_dataset_from(files.config, recognised.name),
         frames=frames,
@@ -428,6 +462,9 @@ def _init_published(recognised: Recognised, files: _Files) -> InitResult:
         settings = _evaluation(files.config, data, found.root)
         words = f"--config {files.config} --model MODEL --out {free_result()}"
         then = f"segunc evaluate {words}"
+    if frames is not None:
+        _write_frames(frames, found.pairs)
+    write_file(files.picture, picture)
     write_file(files.config, settings.encode())
     about = _about(found, labels, _rows_of(labels), frames=None)
     return InitResult(
@@ -515,6 +552,7 @@ def _class_rows(found: Found, options: InitOptions) -> list[ClassRow]:
         void_rows = _rows_of_void(found, labels, options.void or ())
         known = {row.value(found.kind) for row in void_rows}
         _check_values_known(found, labels, options, known)
+        _check_shared_colours(found, labels, options)
         return [*_rows_of(labels), *void_rows]
     values = sorted(found.pixels, key=_sort_key)
     if not options.two_classes:
@@ -620,6 +658,25 @@ def _check_values_known(
             f"{number} of the labels {are} not in label map {options.label_map}: "
             f"{', '.join(texts[:5])}{more}{_where(found, unknown)}",
             hint=f"{ignore}; {add}",
+        )
+
+
+def _check_shared_colours(found: Found, labels: LabelMap, options: InitOptions) -> None:
+    """Raise InputError for a colour of the labels that the label map of the options gives to
+    several classes. The label map that is written would give it to one of them.
+    """
+    if found.kind != "colours":
+        return
+    colours = labels.colours or {}
+    shared = [
+        value for value in found.pixels if not isinstance(value, int) and colours.get(value) == -1
+    ]
+    if shared:
+        first = min(shared, key=_sort_key)
+        raise InputError(
+            f"label map {options.label_map} gives the colour {_text(first)} to several classes, "
+            f"and labels hold it{_where(found, [first])}",
+            hint="give each class a colour of its own there, or its rows one train_id",
         )
 
 

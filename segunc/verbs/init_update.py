@@ -19,7 +19,7 @@ from typing import Any
 from segunc.core.files import read_text, reading, write_file
 from segunc.core.terminal import counted
 from segunc.data.discover import path_below
-from segunc.data.frame_lists import FrameRow
+from segunc.data.frame_lists import FrameRow, one_spelling
 from segunc.data.pairing import Pair
 from segunc.options import InitOptions
 
@@ -177,26 +177,45 @@ def with_earlier_splits(
     before: Sequence[FrameRow],
     config: Path,
     notes: list[str],
+    *,
+    keep_labels: bool = True,
 ) -> tuple[list[Pair], Counter[str]]:
     """Return pairs with the splits of an earlier list, and the number of new frames by split. A new
     frame gets the split of its folder.
 
     A folder that the list does not name, or whose frames are in several splits, trains.
+
+    Args:
+        root: the folder of the data.
+        pairs: what was found there.
+        before: the earlier list.
+        config: the configuration.
+        notes: get lines.
+        keep_labels: keep labels that somebody wrote into the list in place of those that are found.
     """
-    split_of = {frame.image: frame.split for frame in before}
+    frame_of = {one_spelling(frame.image): frame for frame in before}
     splits_of_folder: dict[str, set[str]] = {}
     for frame in before:
-        splits_of_folder.setdefault(os.path.dirname(frame.image), set()).add(frame.split)
+        folder = os.path.dirname(one_spelling(frame.image))
+        splits_of_folder.setdefault(folder, set()).add(frame.split)
     updated: list[Pair] = []
+    kept_labels: list[Path] = []
     added: Counter[str] = Counter()
     for pair in pairs:
-        image = pair.image.as_posix()
-        split = split_of.pop(image, None)
-        if split is None:
+        image = one_spelling(pair.image.as_posix())
+        earlier = frame_of.pop(image, None)
+        if earlier is None:
             of_folder = splits_of_folder.get(os.path.dirname(image), set())
             split = next(iter(of_folder)) if len(of_folder) == 1 else "train"
             added[split] += 1
-        updated.append(replace(pair, split=split))
+            updated.append(replace(pair, split=split))
+            continue
+        label = pair.label
+        is_edited = one_spelling(earlier.label) != one_spelling(label.as_posix())
+        if keep_labels and is_edited and (root / earlier.label).is_file():
+            label = Path(earlier.label)
+            kept_labels.append(label)
+        updated.append(replace(pair, split=earlier.split, label=label))
     # Both say that splits were held out or found, which the earlier list overrules.
     notes[:] = [note for note in notes if not note.startswith("holds out ")]
     if added:
@@ -209,7 +228,13 @@ def with_earlier_splits(
         )
     if added:
         notes.append(f"to use the new frames: {steps_with(added, _methods_made(config))}")
-    notes += _notes_on_missing(root, split_of)
+    if kept_labels:
+        notes.append(
+            f"keeps {counted(len(kept_labels), 'label')} of the list of frames where another one "
+            f"is found by its name, the first is {kept_labels[0]}; with --labels typed, those "
+            "found are taken"
+        )
+    notes += _notes_on_missing(root, [frame.image for frame in frame_of.values()])
     return updated, added
 
 

@@ -193,7 +193,8 @@ def _identity(kind: str, name: str) -> dict[str, Any]:
     """Return all that decides the network of a source, as JSON knows it.
 
     For a file or a folder that is its content, wherever it lies. For code of the user's own it is
-    the code, and the weights of the network that it makes, because it may read them from anywhere.
+    the code, and what it states of the network and the weights that it makes, because it may read
+    both from anywhere.
     For any other name it is the name: a source of this kind says itself which revision it took.
     """
     path = Path(name).expanduser()
@@ -201,7 +202,7 @@ def _identity(kind: str, name: str) -> dict[str, Any]:
     if kind == "python":
         identity["source"] = f"{kind}:{name}"
         identity["files"] = _code_sha256(name)
-        identity["weights"] = _weights_sha256(kind, name)
+        identity.update(_network_identity(kind, name))
     elif path.exists():
         identity["source"] = f"{kind}:{path.resolve().name}"
         identity["files"] = _content_sha256(path)
@@ -228,16 +229,18 @@ def _code_sha256(name: str) -> dict[str, str]:
     return {file: file_sha256(package / file) for file in files}
 
 
-def _weights_sha256(kind: str, name: str) -> str | None:
-    """Return the SHA-256 of the weights that a source has now. Weights that it draws at random are
-    the same each time, because the random numbers are seeded."""
+def _network_identity(kind: str, name: str) -> dict[str, Any]:
+    """Return the description that a source gives now, and the SHA-256 of the weights that it has.
+    Weights that it draws at random are the same each time, because the random numbers are seeded.
+    """
     from segunc.networks.import_sources import read_source
     from segunc.networks.model_folder import state_sha256
     from segunc.verbs.import_network import wishes_of
 
     wishes = wishes_of(ImportOptions(source=f"{kind}:{name}", out="."))
-    state = read_source(kind, name, wishes).state
-    return None if state is None else state_sha256(state)
+    found = read_source(kind, name, wishes)
+    weights = None if found.state is None else state_sha256(found.state)
+    return {"description": found.description.to_json(), "weights": weights}
 
 
 def _entry_name(source: str, digest: str) -> str:

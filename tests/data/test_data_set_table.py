@@ -10,7 +10,7 @@ import yaml
 from segunc.core.errors import InputError
 from segunc.data.data_set_table import ENTRY_KEYS, LAYOUT_KEYS, SPLIT_KEYS, read_table
 from segunc.data.datasets import TABLE, dataset_entry, is_data_set, name_and_folder
-from tests.data.miniatures import write_frame
+from tests.data.miniatures import colour_label, write_frame
 
 LINES = {
     "layouts": [{"images": "{}/pictures/*_rgb", "labels": "{}/truth/*_ids"}],
@@ -73,6 +73,74 @@ def test_names_and_renaming_decide_which_frames_and_labels(tmp_path: Path) -> No
     assert [sample.name for sample in entry.samples(tmp_path / "data", "val")] == [
         "b/camera/b_camera_1"
     ]
+
+
+def test_labels_in_colour_say_which_frames_hold_an_anomaly(tmp_path: Path) -> None:
+    splits = {
+        "train": {"folders": "all", "holds": "no anomaly"},
+        "test": {"folders": "all", "holds": "anomaly"},
+        "labelled": {"folders": "all", "holds": "not only ignored"},
+    }
+    classes = tmp_path / "classes.csv"
+    classes.write_text(
+        "id,name,train_id,red,green,blue\n"
+        "0,lawn,0,0,255,0\n1,path,1,90,90,0\n2,cow,2,200,0,0\n3,void,255,0,0,20\n"
+    )
+    table = write(tmp_path, labels="classes.csv", anomaly_classes=["cow"], splits=splits)
+    root = tmp_path / "data"
+    stripes = {"calm": [0, 1], "strange": [0, 1, 2], "empty": [3, 3]}
+    for name, values in stripes.items():
+        label = root / f"all/truth/{name}_ids.png"
+        write_frame(root / f"all/pictures/{name}_rgb.png", label, values)
+        colour_label(label, str(classes))
+    entry = dataset_entry(f"{table}:yard")
+
+    def frames(split: str) -> list[str]:
+        return [sample.name for sample in entry.samples(root, split)]
+
+    assert frames("train") == ["calm_rgb", "empty_rgb"]
+    assert frames("test") == ["strange_rgb"]
+    assert frames("labelled") == ["calm_rgb", "strange_rgb"]
+
+
+def test_the_rule_of_a_split_goes_by_the_label_map_that_is_named(tmp_path: Path) -> None:
+    header = "id,name,train_id,red,green,blue\n"
+    rows = "0,lawn,0,0,255,0\n1,path,1,90,90,0\n"
+    (tmp_path / "classes.csv").write_text(f"{header}{rows}2,cow,2,200,0,0\n3,void,255,0,0,20\n")
+    mine = tmp_path / "mine.csv"
+    mine.write_text(f"{header}{rows}3,cow,2,200,0,0\n2,void,255,0,0,20\n")
+    splits = {
+        "train": {"folders": "all", "holds": "no anomaly"},
+        "labelled": {"folders": "all", "holds": "not only ignored"},
+    }
+    table = write(tmp_path, labels="classes.csv", anomaly_classes=["cow"], splits=splits)
+    root = tmp_path / "data"
+    for name, values in {"calm": [0, 1], "strange": [1, 3], "empty": [2, 2]}.items():
+        image = root / f"all/pictures/{name}_rgb.png"
+        write_frame(image, root / f"all/truth/{name}_ids.png", values)
+    entry = dataset_entry(f"{table}:yard", labels=mine)
+    assert [sample.name for sample in entry.samples(root, "train")] == ["calm_rgb", "empty_rgb"]
+    labelled = [sample.name for sample in entry.samples(root, "labelled")]
+    assert labelled == ["calm_rgb", "strange_rgb"]
+
+
+def test_the_rule_of_a_split_knows_a_label_map_that_was_edited(tmp_path: Path) -> None:
+    classes = tmp_path / "classes.csv"
+    rows = "id,name,train_id,red,green,blue\n0,lawn,0,0,255,0\n1,path,1,90,90,90\n"
+    splits = {"train": {"folders": "all", "holds": "no anomaly"}}
+    table = write(tmp_path, labels="classes.csv", anomaly_classes=["cow"], splits=splits)
+    for name, values in (("a", [0, 1]), ("b", [0, 7])):
+        image = tmp_path / f"data/all/pictures/{name}_rgb.png"
+        write_frame(image, tmp_path / f"data/all/truth/{name}_ids.png", values)
+
+    def frames() -> list[str]:
+        samples = dataset_entry(f"{table}:yard").samples(tmp_path / "data", "train")
+        return [sample.name for sample in samples]
+
+    classes.write_text(f"{rows}6,cow,2,9,9,9\n7,hen,3,8,8,8\n")
+    assert frames() == ["a_rgb", "b_rgb"]
+    classes.write_text(f"{rows}7,cow,2,9,9,9\n6,hen,3,8,8,8\n")
+    assert frames() == ["a_rgb"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.data.datasets import DATASETS, data_words, dataset_entry
 from segunc.data.entries import DatasetEntry, Sample
 from segunc.data.images import load_image, read_label_image
@@ -282,6 +282,14 @@ def test_a_label_file_is_looked_into_again_when_it_changes(tmp_path: Path) -> No
     assert count_of(root, "train") == 2
     assert count_of(root, "val") == 1
     assert count_of(root, "test") == 2
+
+
+def test_a_linked_folder_of_a_data_set_is_left_out_with_a_note(tmp_path: Path) -> None:
+    root = draw_miniature("cityscapes", tmp_path)
+    images = root / "leftImg8bit/train"
+    (images / "linked").symlink_to(next(path for path in images.iterdir() if path.is_dir()))
+    with pytest.warns(NoteWarning, match=f"{images}: 1 link to folders left out, first linked"):
+        dataset_entry("cityscapes").samples(root, "train")
 
 
 def test_a_damaged_label_is_left_to_its_reader(tmp_path: Path) -> None:

@@ -46,6 +46,26 @@ def test_a_list_of_frames_names_no_file_outside_the_root(
         entry.samples(root, "train")
 
 
+@pytest.mark.parametrize("split", ["Train", "val ", "TEST", ""])
+def test_a_usual_split_in_another_spelling_is_refused(tmp_path: Path, split: str) -> None:
+    """Its frame was trained on by nobody, and could be in train, too."""
+    root = draw(tmp_path / "data")
+    rows = [["train", "images/a_0.png", "masks/a_0.png"], [split, "images/a_1.png", "m.png"]]
+    listed = tmp_path / "frames.csv"
+    listed.write_text(csv_text([FRAME_COLUMNS, *rows]))
+    entry = replace(DATASETS["folder"], listed=listed)
+    with pytest.raises(InputError, match=f"has images/a_1.png in the split '{split}'"):
+        entry.samples(root, "train")
+
+
+def test_a_split_of_ones_own_has_any_name(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data")
+    listed = tmp_path / "frames.csv"
+    listed.write_text(csv_text([FRAME_COLUMNS, ["Fog", "images/a_0.png", "masks/a_0.png"]]))
+    entry = replace(DATASETS["folder"], listed=listed, labels="camvid")
+    assert len(entry.samples(root, "Fog")) == 1
+
+
 def test_init_takes_its_own_picture_for_no_frame(tmp_path: Path) -> None:
     root = draw(tmp_path / "data")
     segunc.init(root, out=root / "mine.yaml")

@@ -6,10 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
-from segunc.data.labels import COLUMNS, IGNORE, LabelMap, label_map, read_label_map
+from segunc.data.labels import (
+    COLUMNS,
+    IGNORE,
+    LabelMap,
+    label_map,
+    label_values,
+    read_label_map,
+)
 from segunc.data.masks import BINARY, ROAD_ANOMALY, AnomalyEncoding
 
 # From cityscapesScripts, cityscapesscripts/helpers/labels.py: name, id, colour of the evaluated
@@ -163,6 +171,17 @@ def test_merged_raw_ids_are_one_class(merging: LabelMap) -> None:
 def test_a_class_is_taken_out_with_all_its_raw_ids(merging: LabelMap) -> None:
     rest = merging.without(["road"])
     assert rest.raw_to_train == {3: IGNORE, 4: IGNORE, 5: 0, 6: 1, 0: IGNORE}
+
+
+def test_values_of_a_label_are_read_anew_by_another_map_of_the_same_name(tmp_path: Path) -> None:
+    label = tmp_path / "label.png"
+    Image.fromarray(np.array([[[9, 9, 9], [0, 255, 0]]], np.uint8)).save(label)
+    path = tmp_path / "classes.csv"
+    header = "id,name,train_id,red,green,blue"
+    path.write_text(f"{header}\n0,lawn,0,0,255,0\n1,path,1,9,9,9\n")
+    assert label_values(label, read_label_map(path)) == {0, 1}
+    path.write_text(f"{header}\n0,lawn,0,0,255,0\n7,path,1,9,9,9\n")
+    assert label_values(label, read_label_map(path)) == {0, 7}
 
 
 def test_wrong_columns_are_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 import shutil
 import socket
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,31 @@ def test_bad_input_is_one_line_and_writes_nothing(
         imported(theirs, **change)
     assert "\n" not in str(caught.value)
     assert not (theirs / "imported").exists()
+
+
+@pytest.mark.parametrize(("mean", "std"), [((0.4, 0.5, 0.6), (58, 57, 57)), ((0,) * 3, (255,) * 3)])
+def test_a_deviation_of_images_in_0_to_255_is_refused(
+    theirs: Path, mean: tuple[float, ...], std: tuple[float, ...]
+) -> None:
+    with pytest.raises(InputError, match=r"input std .* is of images in 0\.\.255.*divide mean and"):
+        imported(theirs, PYTHON, trust=True, mean=mean, std=std)
+    assert not (theirs / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("classes", "is_noted"), [("car,road,sky", True), (CLASSES, False), ("car,lane,sky", False)]
+)
+def test_classes_in_another_order_than_that_of_the_source_are_noted(
+    theirs: Path, classes: str, is_noted: bool
+) -> None:
+    code = theirs / "their_networks/one.py"
+    code.write_text(f"{code.read_text()}\nbuild.segunc = {{'classes': {CLASSES.split(',')}}}\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        imported(theirs, PYTHON, trust=True, classes=classes)
+    notes = [str(warning.message) for warning in caught if warning.category is NoteWarning]
+    said = "another order than --classes, which names the output 'road' 'car'"
+    assert any(said in note for note in notes) == is_noted
 
 
 PRETRAINED = {"pretrained": True}

@@ -27,6 +27,7 @@ from segunc.data.module import DataConfig, SegmentationDataModule
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 from segunc.training.fit_data import GivenImages, LoaderData, as_image, content_name, data_source
 from tests.conftest import Job
+from tests.data.miniatures import write_frame
 
 CLASSES = ("road", "car", "sky")
 MEAN = torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
@@ -200,6 +201,29 @@ def test_a_module_of_a_data_set_stays_as_it_is(finetuned: Job) -> None:
     data = SegmentationDataModule("toy", str(finetuned.data), crop=(64, 64), batch_size=4)
     segunc.ABNN(seed=3).fit(segunc.load(finetuned.base), data, device="cpu")
     assert data.seed == 0
+
+
+@pytest.mark.parametrize("is_module", [False, True])
+def test_classes_in_another_order_than_that_of_the_network_are_refused(
+    tmp_path: Path, is_module: bool
+) -> None:
+    rows = ["id,name,train_id,red,green,blue", "0,car,0,0,0,9", "1,road,1,0,9,0", "2,sky,2,9,0,0"]
+    (tmp_path / "classes.csv").write_text("\n".join(rows))
+    frames = ["split,image,label"]
+    for split in ("train", "val"):
+        write_frame(tmp_path / f"{split}.png", tmp_path / f"{split}_ids.png", [0, 1, 2])
+        frames.append(f"{split},{split}.png,{split}_ids.png")
+    (tmp_path / "frames.csv").write_text("\n".join(frames))
+    settings: dict[str, Any] = {
+        "dataset": "folder",
+        "root": str(tmp_path),
+        "frames": str(tmp_path / "frames.csv"),
+        "labels": str(tmp_path / "classes.csv"),
+    }
+    data = SegmentationDataModule(**settings) if is_module else settings
+    said = "another order: class 0 is 'car', and the network's is 'road'"
+    with pytest.raises(segunc.InputError, match=said):
+        Temperature().fit(base(), data)
 
 
 def test_images_without_labels_are_held_out_in_turn() -> None:

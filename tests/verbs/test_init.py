@@ -356,6 +356,54 @@ def test_an_update_adds_frames_and_keeps_what_was_edited(tmp_path: Path) -> None
     assert any("to use the new frames: train again, with" in note for note in updated.notes)
 
 
+def test_an_update_keeps_labels_that_were_written_into_the_list(tmp_path: Path) -> None:
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    patterns = {"images": "img", "labels": "annotations"}
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"], **patterns)
+    (root / "fixed").mkdir()
+    shutil.copy(root / "annotations/a_0001_L.png", root / "fixed/a_1.png")
+    found = "img/a_0001.jpg,annotations/a_0001_L.png"
+    edited = "img/a_0001.jpg,fixed/a_1.png"
+    first.frames.write_text(first.frames.read_text().replace(found, edited))
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert edited in updated.frames.read_text()
+    assert any("keeps 1 label of the list of frames where" in note for note in updated.notes)
+    # Labels that are named now come before those of the list, and a file that is gone is none.
+    named = segunc.init(root, out=tmp_path / "x.yaml", update=True, labels="annotations")
+    assert found in named.frames.read_text()
+    named.frames.write_text(named.frames.read_text().replace(found, "img/a_0001.jpg,gone/a.png"))
+    assert found in segunc.init(root, out=tmp_path / "x.yaml", update=True).frames.read_text()
+
+
+def test_an_update_knows_a_frame_by_any_spelling_of_its_path(tmp_path: Path) -> None:
+    """It trained on a frame of val, as on a new one."""
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    splits = frame_rows(first)
+    first.frames.write_text(first.frames.read_text().replace(",img/", ",./img/"))
+    updated = segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert frame_rows(updated) == splits
+    assert any(note.startswith("no new frames") for note in updated.notes)
+
+
+def test_an_init_that_fails_writes_nothing(tmp_path: Path) -> None:
+    """The next update found the new frames in the list, and asked for no training."""
+    root = draw(tmp_path / "data", image="img/{name}.jpg")
+    last = root / "annotations/b_0007_L.png"
+    as_ids(last, label(7)[:20])
+    with pytest.raises(InputError, match="its label 20x48 pixels"):
+        segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    assert not list(tmp_path.glob("x*"))
+    as_ids(last, label(7))
+    first = segunc.init(root, out=tmp_path / "x.yaml", void=["11"])
+    before = first.frames.read_text()
+    draw(root, image="img/{name}.jpg", frames=9)
+    as_ids(root / "annotations/b_0008_L.png", label(8)[:20])
+    with pytest.raises(InputError, match="its label 20x48 pixels"):
+        segunc.init(root, out=tmp_path / "x.yaml", update=True)
+    assert first.frames.read_text() == before
+
+
 def test_an_update_says_what_it_keeps_and_names_a_training_that_works(tmp_path: Path) -> None:
     root = draw(tmp_path / "data", image="img/{name}.jpg", frames=6)
     config = tmp_path / "x.yaml"
@@ -410,6 +458,15 @@ def test_a_pattern_that_matches_files_takes_no_files_of_folders(tmp_path: Path) 
     found = discover(root, "[ab]_*.jpg", "*_label.png")
     assert len(found.pairs) == 8
     assert not any("without an image" in note for note in found.notes)
+
+
+def test_a_linked_folder_is_left_out_with_a_note(tmp_path: Path) -> None:
+    draw_drives(tmp_path / "all")
+    root = draw_drives(tmp_path / "data", drives=2)
+    (root / "drive_2").symlink_to(tmp_path / "all/drive_2")
+    done = succeed("init", root, "--out", tmp_path / "x.yaml").stdout
+    assert f"note: {root}: 1 link to folders left out, first drive_2; put the folder itself" in done
+    assert "6 pairs of image and label" in done
 
 
 @pytest.mark.parametrize("folder", ["data/drive_0/camera", "camera", "."])
@@ -712,6 +769,17 @@ def test_void_may_be_the_name_in_a_label_map(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="pole is a class of the label map") as refused:
         segunc.init(root, out=tmp_path / "y.yaml", label_map=str(names), void=["pole"])
     assert refused.value.hint == "give it the train_id 255 there"
+
+
+def test_a_colour_of_several_classes_is_refused_where_labels_hold_it(tmp_path: Path) -> None:
+    """The label map that is written would give it to the class, and void pixels would be learnt."""
+    root = draw(tmp_path / "data", as_colours)
+    names = csv_of_colours(tmp_path / "names.csv", void="tunnel")
+    black = ",".join(str(value) for value in PALETTE[11])
+    names.write_text(f"{names.read_text().rstrip()}\nvoid,{black}\n")
+    with pytest.raises(InputError, match="gives the colour #000000 to several classes, and"):
+        segunc.init(root, out=tmp_path / "x.yaml", label_map=str(names))
+    assert not (tmp_path / "x.yaml").exists()
 
 
 def test_an_update_needs_an_earlier_init(tmp_path: Path) -> None:

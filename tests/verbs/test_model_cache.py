@@ -179,6 +179,18 @@ def test_weights_that_the_code_reads_from_elsewhere_are_never_the_old_ones(place
     assert len(place.entries()) == 2
 
 
+def test_classes_that_the_code_reads_from_elsewhere_are_never_the_old_ones(place: Place) -> None:
+    stated = '"classes": ["road", "car", "sky"],'
+    read = '"classes": (HERE / "classes.txt").read_text().split(),'
+    place.code.write_text(CODE.replace(stated, read), encoding="utf-8")
+    names = place.folder / "classes.txt"
+    names.write_text("road car sky", encoding="utf-8")
+    assert segunc.load(place.source, trust=True).network.description.classes[0] == "road"
+    names.write_text("sky car road", encoding="utf-8")
+    del sys.modules[place.module]  # as of another process
+    assert segunc.load(place.source).network.description.classes[0] == "sky"
+
+
 def test_random_weights_are_said_loudly_each_time(place: Place) -> None:
     (place.folder / "weights.pt").unlink()
     for _ in range(2):
