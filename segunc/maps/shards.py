@@ -179,14 +179,15 @@ def joined_state(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         status = "running"
     else:
         status = "interrupted"
-    failed = []
+    # The damaged end of a video belongs to no shard, and each one names it.
+    failed: dict[tuple[str, str], dict[str, str]] = {}
     for record in records:
-        # The damaged end of a video belongs to no shard, and each one names it.
-        failed += [failure for failure in record["failed"] if failure not in failed]
+        for failure in record["failed"]:
+            failed[failure["name"], failure["reason"]] = failure
     return {
         "status": status,
         "finished": sum(record["finished"] for record in records),
-        "failed": failed,
+        "failed": list(failed.values()),
         "missing_shards": missing,
     }
 

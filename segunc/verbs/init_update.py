@@ -211,8 +211,7 @@ def with_earlier_splits(
             updated.append(replace(pair, split=split))
             continue
         label = pair.label
-        is_edited = one_spelling(earlier.label) != one_spelling(label.as_posix())
-        if keep_labels and is_edited and (root / earlier.label).is_file():
+        if keep_labels and _is_label_of_user(root, earlier, pair):
             label = Path(earlier.label)
             kept_labels.append(label)
         updated.append(replace(pair, split=earlier.split, label=label))
@@ -222,12 +221,11 @@ def with_earlier_splits(
         shown = ", ".join(f"{count} {split}" for split, count in added.items())
         others = len(updated) - added.total()
         notes.append(f"new frames: {shown}; the {others} others keep their split")
+        notes.append(f"to use the new frames: {steps_with(added, _methods_made(config))}")
     else:
         notes.append(
             f"no new frames; all {len(updated)} keep the split that the list of frames gives them"
         )
-    if added:
-        notes.append(f"to use the new frames: {steps_with(added, _methods_made(config))}")
     if kept_labels:
         notes.append(
             f"keeps {counted(len(kept_labels), 'label')} of the list of frames where another one "
@@ -236,6 +234,13 @@ def with_earlier_splits(
         )
     notes += _notes_on_missing(root, [frame.image for frame in frame_of.values()])
     return updated, added
+
+
+def _is_label_of_user(root: Path, earlier: FrameRow, found: Pair) -> bool:
+    """Return whether an earlier list has another label than the one found, and it is there."""
+    if one_spelling(earlier.label) == one_spelling(found.label.as_posix()):
+        return False
+    return (root / earlier.label).is_file()
 
 
 def _notes_on_missing(root: Path, images: Iterable[str]) -> Iterator[str]:
