@@ -376,7 +376,7 @@ class BranchOnSize(nn.Module):
 def exported_for_any_size(factor: float, folder: Path) -> Any:
     model = segunc.wrap(
         BranchOnSize(factor),
-        "abcd",
+        ("a", "b", "c", "d"),
         factory=f"{__name__}:BranchOnSize",
         arguments={"factor": factor},
     )
@@ -621,9 +621,9 @@ def test_a_file_names_its_network_its_threshold_and_its_check(
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small") / "model"
-    segunc.wrap(Attentive(), "abcd", inference_size=SIZE, factory=f"{__name__}:Attentive").save(
-        folder
-    )
+    segunc.wrap(
+        Attentive(), ("a", "b", "c", "d"), inference_size=SIZE, factory=f"{__name__}:Attentive"
+    ).save(folder)
     return folder
 
 

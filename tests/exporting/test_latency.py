@@ -20,7 +20,8 @@ import pytest
 
 import segunc
 from segunc.reporting.inputs import read_latency
-from tests.exporting.test_lower_precision import SIZE, Small
+from tests.exporting.test_lower_precision import SIZE
+from tests.support.small_network import CLASSES, SMALL, Small
 from tools import latency
 
 FEW = ("--frames", "2", "--streams", "1,2")
@@ -29,8 +30,7 @@ FEW = ("--frames", "2", "--streams", "1,2")
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("latency")
-    factory = f"{Small.__module__}:Small"
-    base = segunc.wrap(Small(), "abcd", inference_size=SIZE, factory=factory)
+    base = segunc.wrap(Small(), CLASSES, inference_size=SIZE, factory=SMALL)
     base.save(folder / "base")
     settings = {"abnn.statistics": "frozen"}
     segunc.finetune(base=folder / "base", settings=settings, out=folder / "abnn")

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import segunc
@@ -23,6 +22,7 @@ from segunc.exporting.price import measure_price
 from segunc.frames.sources import open_source
 from segunc.networks.description import NetworkDescription
 from segunc.sampling.sampler import network_input
+from tests.support.small_network import CLASSES, SMALL, Small
 
 pytest.importorskip("onnxscript", reason="the extra export is not installed")
 onnx = pytest.importorskip("onnx")
@@ -32,31 +32,10 @@ SIZE = (32, 64)
 SCORES = ["entropy", "epistemic"]
 
 
-class Small(nn.Module):
-    """Two convolutions with normalisation, of which one is depthwise, and a last upsampling."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.Sequential(
-            nn.Conv2d(3, 8, 3, 2, 1),
-            nn.BatchNorm2d(8),
-            nn.ReLU(),
-            nn.Conv2d(8, 8, 3, padding=1, groups=8),
-            nn.BatchNorm2d(8),
-            nn.ReLU(),
-            nn.Conv2d(8, 4, 1),
-        )
-        self.eval()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.interpolate(self.layers(x), x.shape[-2:], mode="bilinear", align_corners=False)
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small")
-    base = segunc.wrap(Small(), "abcd", inference_size=SIZE, factory=f"{__name__}:Small")
+    base = segunc.wrap(Small(), CLASSES, inference_size=SIZE, factory=SMALL)
     base.save(folder / "base")
     settings = {"abnn.statistics": "frozen"}
     segunc.finetune(base=folder / "base", settings=settings, out=folder / "abnn")
@@ -456,7 +435,7 @@ def test_a_file_of_int8_in_which_nothing_is_int8_is_refused(
         pytest.importorskip("openvino")
         pytest.importorskip("nncf")
     factory = f"{__name__}:Pointwise"
-    base = segunc.wrap(Pointwise(), "abcd", inference_size=SIZE, factory=factory)
+    base = segunc.wrap(Pointwise(), CLASSES, inference_size=SIZE, factory=factory)
     base.save(tmp_path / "model")
     with pytest.raises(InputError, match=f"{tool} found no convolution that it makes INT8"):
         segunc.export(

@@ -21,6 +21,7 @@ from segunc.baselines.density import Neighbours
 from segunc.core.errors import NoteWarning, NotFiniteError
 from segunc.sampling import Sampler
 from tests.study.conftest import Run
+from tests.support.small_network import CLASSES, SMALL, Small
 from tools import bench_predict
 from tools.float32_bounds import Array
 from tools.gpu_day import (
@@ -415,10 +416,8 @@ def test_a_file_of_another_model_is_not_measured(
 ) -> None:
     pytest.importorskip("onnxscript", reason="the extra export is not installed")
     pytest.importorskip("onnxruntime")
-    from tests.exporting.test_lower_precision import Small
-
     size = TINY_SIZES[0]
-    base = segunc.wrap(Small(), "abcd", inference_size=size, factory=f"{Small.__module__}:Small")
+    base = segunc.wrap(Small(), CLASSES, inference_size=size, factory=SMALL)
     base.save(tmp_path / "base")
     segunc.ABNN(alpha=0.1).fit(base).save(tmp_path / "abnn")
     out = tmp_path / "out"
