@@ -119,7 +119,9 @@ def compare_alarms(
     flagged_by = judged.flagged_by()
     if flagged_by is None:
         return "all regions were drawn by hand, so there is no threshold to count alarms at"
-    score, threshold = flagged_by
+    score, threshold, preparation = flagged_by
+    if preparation:
+        return f"the regions were flagged after {preparation}, which is not done here"
     reader = judged.reader
     if score not in reader.scores:
         return f"the maps hold no {score}, which flagged the regions"

@@ -102,15 +102,15 @@ class JudgedRun:
         """The folder or the video of the frames, without the place on this machine."""
         return without_place(str(self.settings.get("input") or ""))
 
-    def flagged_by(self) -> tuple[str, float] | None:
-        """Return the score and the threshold that flagged most of the false alarms; None where all
-        were drawn by hand.
+    def flagged_by(self) -> tuple[str, float, str] | None:
+        """Return the score, the threshold and the preparation of the map that flagged most of the
+        false alarms; None where all were drawn by hand. A preparation that is not recorded is none.
         """
-        flags: Counter[tuple[str, float]] = Counter()
+        flags: Counter[tuple[str, float, str]] = Counter()
         for frame in self.frames:
             for region in frame.false_alarms:
                 if region.score is not None and region.threshold is not None:
-                    flags[region.score, region.threshold] += 1
+                    flags[region.score, region.threshold, region.preparation or ""] += 1
         return flags.most_common(1)[0][0] if flags else None
 
     def check_model(self, base_sha256: str, features_sha256: str) -> None:

@@ -604,10 +604,10 @@ def compare(
     labels = _labels(columns, keys)
     other_thresholds = _other_thresholds(results, columns, {*labels})
     chances = _chances_of_failures(columns)
+    flagging_scores = {label: _flagging_scores(label, columns) for label in labels}
     rows = []
-    for label in labels:
+    for label, flagging in flagging_scores.items():
         row = _row(label, columns, base)
-        flagging = _flagging_scores(label, columns)
         at_other_thresholds = len(flagging) > 1 or not other_thresholds.keys().isdisjoint(flagging)
         if at_other_thresholds or (chances and label.endswith(FAILURE_AUPR)):
             row = replace(row, best=None)
@@ -616,8 +616,7 @@ def compare(
         column.name for column in columns if has_other_images(columns[base].result, column.result)
     ]
     warnings = [*data_warnings(results), *other_thresholds.values()]
-    flagging_of_rows = [_flagging_scores(label, columns) for label in labels]
-    if any(len(flagging) > 1 for flagging in flagging_of_rows):
+    if any(len(flagging) > 1 for flagging in flagging_scores.values()):
         warnings.append(
             "numbers of what is flagged are of another threshold in each score, so they do not "
             "tell the scores apart"

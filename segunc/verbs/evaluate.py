@@ -287,7 +287,7 @@ def _note_on_neighbours(options: EvaluateOptions, measured: _Measured) -> Iterat
     if options.resample == "frame" and measured.of_video and measured.result["intervals"]:
         yield (
             "intervals are over single frames, and frames of one video resemble each other, so "
-            "they are too narrow; --resample 10s takes blocks of 10 seconds, --resample folder "
+            "they may be too narrow; --resample 10s takes blocks of 10 seconds, --resample folder "
             "whole drives"
         )
 

@@ -362,11 +362,7 @@ def _check_places(inputs: Sequence[Input], sources: Sequence[FrameSource], out: 
     if len(inputs) == 1 or is_url(out):
         return
     folder = Path(out)
-    inputs_of_folders = {folder: recorded_input(folder)}
-    if folder.is_dir():
-        for below in folder.iterdir():
-            inputs_of_folders[below] = recorded_input(below)
-    single = inputs_of_folders[folder]
+    single = recorded_input(folder)
     if single is not None:
         hint = "give another --out"
         for target, source in zip(inputs, sources, strict=True):
@@ -377,10 +373,14 @@ def _check_places(inputs: Sequence[Input], sources: Sequence[FrameSource], out: 
             "of its own there",
             hint=hint,
         )
+    folders_of_input: dict[str | None, list[Path]] = {}
+    for below in folder.iterdir() if folder.is_dir() else ():
+        folders_of_input.setdefault(recorded_input(below), []).append(below)
     for target, source in zip(inputs, sources, strict=True):
-        for earlier, recorded in inputs_of_folders.items():
-            is_other_name = is_other_label(earlier.name, target.label)
-            if is_other_name and recorded == str(source.path) and not target.out.exists():
+        if target.out.exists():
+            continue
+        for earlier in folders_of_input.get(str(source.path), ()):
+            if is_other_label(earlier.name, target.label):
                 raise InputError(
                     f"maps of {source.path} are in {earlier}, and with these inputs their folder "
                     f"is {target.out}",

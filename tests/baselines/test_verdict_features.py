@@ -278,10 +278,13 @@ def noisy(drive: Drive, tmp_path_factory: pytest.TempPathFactory) -> Drive:
     return Drive(model, drive.images, folder / "maps")
 
 
-def compared(made: Drive, base: Path, folder: Path, score: str = "anomaly") -> list[str]:
+def compared(
+    made: Drive, base: Path, folder: Path, score: str = "anomaly", preparation: str = ""
+) -> list[str]:
     """Return what is said where verdicts on maps change the bank of a base."""
     (region, *_) = made.regions("a")
     region |= {"score": score, "threshold": 0.5 if score == "anomaly" else THRESHOLD}
+    region["preparation"] = preparation
     verdicts = made.write(folder / "ana.json", ("a", "false-alarm", region))
     lines: list[str] = []
     settings = FeatureDensity(verdicts=str(verdicts), maps=str(made.maps), compared=1)
@@ -306,6 +309,13 @@ def test_alarms_of_knn_are_compared_whatever_the_posterior(
 ) -> None:
     lines = compared(noisy, drive.model, tmp_path, score="knn")
     assert any(line.startswith("Measured on") for line in lines)
+
+
+def test_alarms_of_a_prepared_map_are_not_compared(noisy: Drive, tmp_path: Path) -> None:
+    """The maps of the new bank are not prepared, so their values are of another scale."""
+    lines = compared(noisy, noisy.model, tmp_path, preparation="--margin 4")
+    refused = "the regions were flagged after --margin 4, which is not done here"
+    assert f"note: alarms before and after are not compared: {refused}" in lines
 
 
 def test_alarms_are_compared_with_the_draws_of_the_maps(
