@@ -649,6 +649,22 @@ def test_verdicts_at_another_threshold_than_that_of_the_page_are_said(
     visit.shown("#notices", "1 verdict was given at entropy ≥ 0.5 (here 0.7).")
 
 
+def test_verdicts_on_a_map_of_another_preparation_are_said(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    """At the same value, a margin flags other regions."""
+    index = write_page(scene.maps, tmp_path / "review", flag={"entropy": 0.5})
+    visit.open_frame(index, NAMES[0])
+    name_reviewer(visit, "Ana")
+    visit.page.keyboard.press("a")
+    visit.shown("#progress", "1 of 6 judged")
+    flag = {"entropy": Widened(0.5)}
+    write_review(scene.maps, tmp_path / "review", LabelSources(), flag=flag)
+    visit.open_frame(index, NAMES[0])
+    here = Widened(0.5).preparation.options
+    visit.shown("#notices", f"1 verdict was given at entropy ≥ 0.5 (here 0.5 after {here}).")
+
+
 def test_a_verdict_that_is_given_again_at_another_threshold_can_be_undone(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:

@@ -224,12 +224,14 @@
   function otherThresholds() {
     const counts = new Map();
     for (const { region, verdict, ...whole } of all()) {
-      const { score, threshold } = region ?? whole;
+      const { score, threshold, preparation } = region ?? whole;
       if (!verdict || !score || threshold === null) continue;
       const recorded = table.recordedThreshold(score);
       const isFree = recorded === null && table.scores.includes(score);
-      if (isFree || threshold === recorded) continue;
-      const key = JSON.stringify([score, threshold]);
+      const preparedHere = table.preparationOf(score);
+      const prepared = preparation ?? preparedHere; // earlier versions did not write it
+      if (isFree || (threshold === recorded && prepared === preparedHere)) continue;
+      const key = JSON.stringify([score, threshold, prepared]);
       counts.set(key, (counts.get(key) ?? 0) + 1);
     }
     return [...counts]

@@ -89,12 +89,15 @@
   /* That verdicts were given at another threshold than that of this page; empty where none was. */
   function thresholdWords() {
     const others = verdicts.otherThresholds();
-    const parts = others.slice(0, MAX_THRESHOLDS).map(([score, threshold, count]) => {
+    const after = (preparation) => (preparation ? ` after ${preparation}` : "");
+    const parts = others.slice(0, MAX_THRESHOLDS).map(([score, threshold, prepared, count]) => {
       const was = count === 1 ? "verdict was" : "verdicts were";
       const recorded = table.recordedThreshold(score);
       const here =
-        recorded === null ? "which this page does not have" : `here ${thresholdText(recorded)}`;
-      const from = thresholdText(threshold);
+        recorded === null
+          ? "which this page does not have"
+          : `here ${thresholdText(recorded)}${after(table.preparationOf(score))}`;
+      const from = `${thresholdText(threshold)}${after(prepared)}`;
       return `${count} ${was} given at ${layers.name(score)} ≥ ${from} (${here})`;
     });
     if (others.length > MAX_THRESHOLDS) {
