@@ -432,6 +432,14 @@ def test_a_video_has_the_same_bytes_again(
     assert first.read_bytes() == again.read_bytes()
 
 
+def test_an_mp4_does_without_the_setting_of_x264_that_reads_unwritten_memory(
+    pictures: list[Path], tmp_path: Path
+) -> None:
+    """Its other bytes come once in many thousands of videos, so x264's own record is read."""
+    out = write_video(pictures, tmp_path / "overlay.mp4", 10)
+    assert b"mbtree=0" in out.read_bytes()
+
+
 def test_an_mp4_has_all_frames_and_colours(pictures: list[Path], tmp_path: Path) -> None:
     out = write_video(pictures, tmp_path / "overlay.mp4", 30000 / 1001)
     times, frames = decoded(out)
