@@ -225,12 +225,8 @@ def parse_config(
             values = _without_other_verbs(values, keys, others())
         in_file = {key: set(value) for key, value in values.items() if isinstance(value, dict)}
         typed = _override(values, overrides, list(sections.values()))
-        _check_typed(
-            typed,
-            in_file,
-            list(sections.values()),
-            dashes="" if isinstance(overrides, Mapping) else "--",
-        )
+        dashes = "" if isinstance(overrides, Mapping) else "--"
+        _check_typed(typed, in_file, list(sections.values()), dashes)
         _check_keys(values, keys)
         note = ""
         if settings is not None:
@@ -238,16 +234,25 @@ def parse_config(
             untyped = {name for name in named if f"{settings.section}.{name}" not in typed}
             note = _leave_out_unused(values, settings, untyped, where)
         made: dict[str, Any] = {name: values[name] for name in top_keys if name in values}
-        for name, section in sections.items():
-            if name != "data":
-                section_values = _with_none(section, values.get(section.section, {}))
-                made[name] = from_plain(section, section_values, section.section)
+        made |= _parsed_sections(values, sections)
         if data:
             usable_record = None if data_in_file else recorded
             made["data"] = _data_values(values.get("data"), usable_record, made.get("settings"))
         parsed = kind(**made)
     if note:
         _note(note)
+    return parsed
+
+
+def _parsed_sections(
+    values: Mapping[str, Any], sections: Mapping[str, type[Settings]]
+) -> dict[str, Settings]:
+    """Return the settings of each section but the data set's, by the names of the fields."""
+    parsed: dict[str, Settings] = {}
+    for name, section in sections.items():
+        if name != "data":
+            section_values = _with_none(section, values.get(section.section, {}))
+            parsed[name] = from_plain(section, section_values, section.section)
     return parsed
 
 

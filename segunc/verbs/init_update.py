@@ -194,10 +194,7 @@ def with_earlier_splits(
         keep_labels: keep labels that somebody wrote into the list in place of those that are found.
     """
     frame_of = {one_spelling(frame.image): frame for frame in before}
-    splits_of_folder: dict[str, set[str]] = {}
-    for frame in before:
-        folder = os.path.dirname(one_spelling(frame.image))
-        splits_of_folder.setdefault(folder, set()).add(frame.split)
+    split_of_folder = _splits_of_folders(before)
     updated: list[Pair] = []
     kept_labels: list[Path] = []
     added: Counter[str] = Counter()
@@ -205,8 +202,7 @@ def with_earlier_splits(
         image = one_spelling(pair.image.as_posix())
         earlier = frame_of.pop(image, None)
         if earlier is None:
-            of_folder = splits_of_folder.get(os.path.dirname(image), set())
-            split = next(iter(of_folder)) if len(of_folder) == 1 else "train"
+            split = split_of_folder.get(os.path.dirname(image), "train")
             added[split] += 1
             updated.append(replace(pair, split=split))
             continue
@@ -215,17 +211,9 @@ def with_earlier_splits(
             label = Path(earlier.label)
             kept_labels.append(label)
         updated.append(replace(pair, split=earlier.split, label=label))
-    # Both say that splits were held out or found, which the earlier list overrules.
+    # These say that splits were held out or found, which the earlier list overrules.
     notes[:] = [note for note in notes if not note.startswith("holds out ")]
-    if added:
-        shown = ", ".join(f"{count} {split}" for split, count in added.items())
-        others = len(updated) - added.total()
-        notes.append(f"new frames: {shown}; the {others} others keep their split")
-        notes.append(f"to use the new frames: {steps_with(added, _methods_made(config))}")
-    else:
-        notes.append(
-            f"no new frames; all {len(updated)} keep the split that the list of frames gives them"
-        )
+    notes += _notes_on_added(added, len(updated), config)
     if kept_labels:
         notes.append(
             f"keeps {counted(len(kept_labels), 'label')} of the list of frames where another one "
@@ -234,6 +222,31 @@ def with_earlier_splits(
         )
     notes += _notes_on_missing(root, [frame.image for frame in frame_of.values()])
     return updated, added
+
+
+def _splits_of_folders(frames: Iterable[FrameRow]) -> dict[str, str]:
+    """Return the split of each folder whose frames are all in one split."""
+    splits: dict[str, set[str]] = {}
+    for frame in frames:
+        folder = os.path.dirname(one_spelling(frame.image))
+        splits.setdefault(folder, set()).add(frame.split)
+    return {folder: min(names) for folder, names in splits.items() if len(names) == 1}
+
+
+def _notes_on_added(added: Counter[str], total: int, config: Path) -> Iterator[str]:
+    """Yield which frames are new, and what has to be done so that they count.
+
+    Args:
+        added: the number of new frames by split.
+        total: the number of frames of the updated list.
+        config: the configuration, whose newest model names its methods.
+    """
+    if not added:
+        yield f"no new frames; all {total} keep the split that the list of frames gives them"
+        return
+    shown = ", ".join(f"{count} {split}" for split, count in added.items())
+    yield f"new frames: {shown}; the {total - added.total()} others keep their split"
+    yield f"to use the new frames: {steps_with(added, _methods_made(config))}"
 
 
 def _is_label_of_user(root: Path, earlier: FrameRow, found: Pair) -> bool:
