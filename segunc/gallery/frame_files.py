@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +37,7 @@ IMAGE = "image"
 ANOMALY = "label/anomaly"
 TRUTH = "label/truth"
 THUMBNAIL_WIDTH = 320
+THUMBNAIL_HASH_LENGTH = 8  # hexadecimal digits of its SHA-256
 IMAGE_QUALITY = 80  # of JPEG
 MAX_REGIONS = 200  # of a shrunk map: one byte holds the number of each, and its line takes 60
 LOWEST = np.finfo(np.float32).min  # what -inf becomes in a table of the page
@@ -96,6 +98,8 @@ class FrameRow:
     size: tuple[int, ...] | None = None  # height and width of its maps in pixels
     contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth
     # score -> statistic -> value
+    # image or score -> hash in the name of its thumbnail
+    thumbnails: dict[str, str] = field(default_factory=dict)
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)
     objects: int | None = None  # labelled ones; None without an anomaly label
     specks: bool = False  # whether these are too small to count beside a larger one
@@ -340,7 +344,13 @@ class FrameFiles:
         row.size = row.size or values.shape
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
-        self.files.write(f"{THUMBNAILS}/{row.place:06d}/{content}.jpg", encode_jpeg(picture))
+        """Write a thumbnail under a name with the hash of its bytes, so that neither the cache of a
+        browser nor an earlier page that is still open shows the picture of another page.
+        """
+        jpeg = encode_jpeg(picture)
+        digest = hashlib.sha256(jpeg).hexdigest()[:THUMBNAIL_HASH_LENGTH]
+        row.thumbnails[content] = digest
+        self.files.write(f"{THUMBNAILS}/{row.place:06d}/{content}-{digest}.jpg", jpeg)
 
 
 def listed_regions(values: Values, threshold: float, smallest: int) -> dict[str, Any] | None:
