@@ -95,11 +95,12 @@ class FrameRow:
     time: float | None = None  # seconds from the start of a video
     # Its image below the folder of the source, or the name that stands for a frame of a video.
     file: str | None = None
+    image_hash: str | None = None  # see MapsReader.image_hash; verdicts carry it
     size: tuple[int, ...] | None = None  # height and width of its maps in pixels
     contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth
-    # score -> statistic -> value
     # image or score -> hash in the name of its thumbnail
     thumbnails: dict[str, str] = field(default_factory=dict)
+    # score -> statistic -> value
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)
     objects: int | None = None  # labelled ones; None without an anomaly label
     specks: bool = False  # whether these are too small to count beside a larger one

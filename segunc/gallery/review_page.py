@@ -6,6 +6,7 @@ the files of each frame (:mod:`segunc.gallery.frame_files`).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import html
 import json
@@ -53,7 +54,13 @@ from segunc.gallery.page_facts import facts_of, notices as page_notices, version
 from segunc.maps import labelled
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
-from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict, parse_verdicts
+from segunc.maps.verdicts import (
+    FORMAT,
+    FORMAT_VERSION,
+    Verdict,
+    parse_verdicts,
+    verdicts_on_images,
+)
 
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
@@ -146,6 +153,7 @@ class EarlierVerdicts:
 
     kept: list[Verdict]
     note: str  # what a user should know if the page is made again; empty for nothing
+    note_on_images: str = ""  # that verdicts are left out, on other images; empty for none
 
 
 def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
@@ -157,9 +165,7 @@ def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
     if page is None or not path.is_file():
         return EarlierVerdicts([], "")
     try:
-        # The script that write_data writes: a call with JSON in a string.
-        text = read_bytes(path).decode()
-        content = json.loads(text[text.index("JSON.parse(") + len("JSON.parse(") : -len("));\n")])
+        content = _read_data(out, VERDICTS)
         count = len(parse_json(content.encode())["verdicts"])
         if page.get("run") != run_id(reader):
             verdicts = []
@@ -169,11 +175,52 @@ def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
         return EarlierVerdicts([], f"The verdicts of the earlier page in {out} cannot be read.")
     if not count:
         return EarlierVerdicts([], "")
-    are = f"{counted(count, 'verdict')} that {agreeing('was', count)}"
-    if verdicts:
-        return EarlierVerdicts(verdicts, f"The page keeps {are} imported into the earlier one.")
-    note = f"The page leaves out {are} imported into the earlier one, on another run."
-    return EarlierVerdicts([], note)
+    if not verdicts:
+        are = f"{counted(count, 'verdict')} that {agreeing('was', count)}"
+        note = f"The page leaves out {are} imported into the earlier one, on another run."
+        return EarlierVerdicts([], note)
+    on_images = verdicts_on_images([verdicts], reader)
+    (kept,) = on_images.lists
+    note = ""
+    if kept:
+        are = f"{counted(len(kept), 'verdict')} that {agreeing('was', len(kept))}"
+        note = f"The page keeps {are} imported into the earlier one."
+    note_on_images = ""
+    if on_images.left_out:
+        left_out = len(on_images.left_out)
+        are = f"{counted(left_out, 'verdict')} that {agreeing('was', left_out)}"
+        note_on_images = (
+            f"The page leaves out {are} imported into the earlier one, because their frames have "
+            "other images now."
+        )
+    return EarlierVerdicts(kept, note, note_on_images)
+
+
+def _read_data(out: Path, key: str) -> str:
+    """Return the JSON of a table that :func:`write_data` wrote: a call with JSON in a string.
+
+    Raises:
+        ValueError: it is no such table.
+    """
+    text = read_bytes(out / TABLES / f"{key}.js").decode()
+    content = json.loads(text[text.index("JSON.parse(") + len("JSON.parse(") : -len("));\n")])
+    if not isinstance(content, str):
+        raise ValueError(f"table {key} holds no text")
+    return content
+
+
+def frames_of_other_images(out: Path, reader: MapsReader) -> list[str]:
+    """Return the names of the frames on a page whose maps are of another image than those in the
+    maps folder. A page of an earlier version does not say of which images it is.
+    """
+    changed = []
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        for row in parse_json(_read_data(out, "frames").encode()):
+            shown = row.get("image_hash")
+            recorded = reader.image_hash(row["name"])
+            if None not in (shown, recorded) and shown != recorded:
+                changed.append(str(row["name"]))
+    return changed
 
 
 def _ranges(
@@ -371,7 +418,7 @@ def _choose_rows(
     times = frame_times(reader.frames, reader.records, reader.manifest, fps)
     rows = []
     for place, (name, time) in enumerate(zip(reader.frames, times, strict=True)):
-        rows.append(FrameRow(name, place, time))
+        rows.append(FrameRow(name, place, time, image_hash=reader.image_hash(name)))
     unranked: list[str] = []
     if limit is None:
         return rows, unranked
@@ -448,7 +495,7 @@ def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
         "stamp": secrets.token_hex(4),  # of this writing of the page
         "tool": f"segunc {version_words(tool_version(), tool_commit())}".strip(),
         "maps": reader.place,
-        "notices": [earlier.note] if earlier.note else [],
+        "notices": [note for note in (earlier.note, earlier.note_on_images) if note],
     }
     files.write(PAGE_NAME, json_bytes(record | {"status": "being written"}))
     # Before the frames, because an interrupted page would lose them.

@@ -312,7 +312,7 @@ def write_verdict_file(path: Path, run: str) -> list[dict[str, Any]]:
         "verdicts": [verdict],
     }
     path.write_text(json.dumps(content))
-    left_out = dict.fromkeys(("region", "score", "threshold", "preparation"))
+    left_out = dict.fromkeys(("region", "score", "threshold", "preparation", "image_hash"))
     return [verdict | {"reviewer": ""} | left_out]
 
 
@@ -344,6 +344,7 @@ def test_a_second_import_keeps_what_the_first_brought(scene: Scene, tmp_path: Pa
         content = json.loads(path.read_text())
         time = f"2026-01-0{day}T00:00:00Z"
         content["verdicts"][0] |= {"reviewer": reviewer, "verdict": verdict, "time": time}
+        content["verdicts"][0]["image_hash"] = MapsReader(scene.maps).image_hash(NAMES[1])
         path.write_text(json.dumps(content))
         files.append(path)
     first = segunc.review(maps=scene.maps, verdicts=[files[2]], out=out)
