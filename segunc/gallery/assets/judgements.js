@@ -300,8 +300,8 @@
 
   /* Change the verdict or the note on a frame, or on a region of it, in the reviewer's name. A
      verdict that is given again counts for the threshold that is set, and for the outline and the
-     image that are seen now. `earlier` is the region, of another outline, that had the verdict until
-     now. */
+     image that are seen now. `earlier` is the region, of another outline, that had the verdict
+     until now. */
   function set(frame, changes, region = null, earlier = null) {
     const blank = {
       frame,
@@ -346,15 +346,15 @@
   const isUnchanged = (before, after) =>
     isOneOutline(before, after) && CHANGING.every((field) => after[field] === before[field]);
 
-  /* Note a change, so that it can be undone. One note is one change, however many letters it
-     has. */
+  /* Note a change, so that it can be undone. One note is one change, however many letters it has,
+     unless another tab or a file has changed it in between. */
   function remember(steps) {
     const [key, before, after] = steps.at(-1);
     const last = done.at(-1)?.at(-1);
     const isNote = before.note && before.note !== after.note;
     const wasNote = last && last[1].note !== last[2].note && last[1].verdict === last[2].verdict;
-    const goesOn = wasNote && last[0] === key && last[2].verdict === after.verdict && isNote;
-    if (goesOn && !undone.length) last[2] = after;
+    const goesOn = wasNote && isNote && last[0] === key && isUnchanged(last[2], before);
+    if (goesOn && last[2].verdict === after.verdict && !undone.length) last[2] = after;
     else done.push(steps);
     undone.length = 0;
   }
