@@ -79,11 +79,13 @@ def flagged_map(reader: MapsReader, name: str, values: Values, threshold: Thresh
     return prepared.astype(np.float32, copy=False)
 
 
-def strongest_sum(values: Values, threshold: float) -> float:
-    """Return the strength of the strongest region of a map ``[H, W]``, 0 where nothing is
-    flagged."""
-    strengths = regions_of(values, threshold)[2]
-    return float(max(strengths.tolist(), default=0.0))
+def strongest_sum(values: Values, threshold: float, smallest: int) -> float:
+    """Return the strength of the strongest region of a map ``[H, W]`` of at least ``smallest``
+    pixels, 0 where there is none.
+    """
+    _, boxes, strengths = regions_of(values, threshold)
+    large = boxes[:, cv2.CC_STAT_AREA] >= smallest
+    return float(max(strengths[large].tolist(), default=0.0))
 
 
 @dataclass
@@ -221,24 +223,22 @@ class FrameFiles:
         """
         given = self.flag.get(score)
         if given is not None and given.preparation:
-            return self._prepared_statistics(values, prepared, given)
+            return self._prepared_statistics(values, prepared)
         record = self.reader.records.get(name, {})
         recorded: dict[str, float] = {}
         for statistic in STATISTICS:
             # Regions that the run recorded are not those of a threshold that was given.
-            of_other_threshold = score in self.flag and statistic in ("region", "component")
-            if score in record.get(statistic, {}) and not of_other_threshold:
+            of_other_threshold = score in self.flag and statistic == "component"
+            # The run records the strongest region of any size, see _describe_strongest.
+            if statistic == "region" or of_other_threshold:
+                continue
+            if score in record.get(statistic, {}):
                 recorded[statistic] = record[statistic][score]
         if recorded:
-            threshold = self._threshold(score)
-            if "region" not in recorded and threshold is not None and prepared is not None:
-                recorded["region"] = strongest_sum(prepared, threshold)
             return recorded
         return map_statistics(values) if np.isfinite(values).all() else {}
 
-    def _prepared_statistics(
-        self, values: Values, prepared: Values | None, threshold: Threshold
-    ) -> dict[str, float]:
+    def _prepared_statistics(self, values: Values, prepared: Values | None) -> dict[str, float]:
         """Return the statistics of a prepared map, which the page compares with the threshold: a
         level within the frame has another scale than the score that the run recorded.
         """
@@ -247,17 +247,18 @@ class FrameFiles:
         inside = counted_pixels(np.isfinite(prepared), self.reader.kept(values.shape))
         if inside is None or not inside.any():
             return {}
-        statistics = map_statistics(prepared, kept=inside)
-        statistics["region"] = strongest_sum(prepared, threshold.value)
-        return statistics
+        return map_statistics(prepared, kept=inside)
 
     def _describe_strongest(
         self, row: FrameRow, score: str, values: Values, threshold: float
     ) -> None:
         """Note the peak and the area of the strongest region of a frame that is large enough to be
-        listed; a sum of excesses alone means nothing to a reader.
+        listed; a sum of excesses alone means nothing to a reader. The sum is the statistic by which
+        the page sorts frames, so that it is of the region that is shown.
         """
         smallest = self._smallest_region(score)
+        if row.statistics[score]:
+            row.statistics[score]["region"] = strongest_sum(values, threshold, smallest)
         for region in strongest_regions(values, threshold, smallest=smallest, most=1):
             x, y = region.peak
             row.strongest[score] = {"peak": float(values[y, x]), "area": region.area}

@@ -70,6 +70,7 @@ ASSETS = "assets"
 INDEX = "index.html"
 PARTS = (INDEX, FRAMES, THUMBNAILS, TABLES, ASSETS)  # of a page; the first opens it
 LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
+Strength = tuple[float, float]  # of the strongest region of a frame, and the highest value
 
 
 def write_review(  # noqa: PLR0913  each is an option of `segunc review`
@@ -426,7 +427,7 @@ def _choose_rows(
     given = flag.get(score)
     threshold = region_threshold(reader, score) if score else None
 
-    def strength(row: FrameRow) -> tuple[float, float]:
+    def strength(row: FrameRow) -> Strength:
         try:
             if given is not None:
                 return _strength_at(reader, row.name, score, given)
@@ -435,18 +436,48 @@ def _choose_rows(
             unranked.append(row.name)
             return -math.inf, -math.inf
 
-    worst_first = sorted(rows, key=strength, reverse=True)
-    return sorted(worst_first[:limit], key=lambda row: row.place), unranked
+    def largest_strength(row: FrameRow) -> Strength:
+        if given is not None:
+            return math.inf, math.inf
+        return _largest_strength(reader, row.name, score)
+
+    worst = _worst_rows(rows, limit, largest_strength, strength)
+    return sorted(worst, key=lambda row: row.place), unranked
 
 
-def _strength_at(
-    reader: MapsReader, name: str, score: str, threshold: Threshold
-) -> tuple[float, float]:
+def _worst_rows(
+    rows: Sequence[FrameRow],
+    limit: int,
+    largest_strength: Callable[[FrameRow], Strength],
+    strength: Callable[[FrameRow], Strength],
+) -> list[FrameRow]:
+    """Return the ``limit`` rows of the largest strength, the first of equal ones.
+
+    Args:
+        rows: of all frames.
+        limit: number of rows, at most.
+        largest_strength: what the strength of a row is at most, as far as it is recorded.
+        strength: the strength of a row, which may need its map: it is asked of no row whose largest
+            one is too small.
+    """
+    bounds = {row.place: largest_strength(row) for row in rows}
+    worst: list[tuple[Strength, FrameRow]] = []
+    for row in sorted(rows, key=lambda row: bounds[row.place], reverse=True):
+        if len(worst) == limit and bounds[row.place] < worst[-1][0]:
+            break
+        worst.append((strength(row), row))
+        worst.sort(key=lambda entry: entry[1].place)
+        worst.sort(key=lambda entry: entry[0], reverse=True)
+        del worst[limit:]
+    return [row for _, row in worst]
+
+
+def _strength_at(reader: MapsReader, name: str, score: str, threshold: Threshold) -> Strength:
     """Return the same as :func:`_strength` for a threshold that the maps do not record."""
     if not reader.has(name, score):
         return -math.inf, -math.inf
     values = flagged_map(reader, name, reader.read(name, score), threshold)
-    return strongest_sum(values, threshold.value), _highest(values)
+    return strongest_sum(values, threshold.value, threshold.smallest), _highest(values)
 
 
 def _highest(values: Values) -> float:
@@ -454,27 +485,42 @@ def _highest(values: Values) -> float:
     return float(np.max(values, where=np.isfinite(values), initial=-np.inf))
 
 
-def _strength(
-    reader: MapsReader, name: str, score: str, threshold: float | None
-) -> tuple[float, float]:
-    """Return how strong the strongest region of a frame is, and the highest value of its map, as
-    the page sorts frames. The mean stands for the strength where regions are not known.
+def _largest_strength(reader: MapsReader, name: str, score: str) -> Strength:
+    """Return what :func:`_strength` is at most, as the line of a frame says: it holds the strongest
+    region of any size. Infinite where it does not say.
     """
     record = reader.records.get(name, {})
     region = record.get("region", {}).get(score)
+    highest = record.get("max", {}).get(score)
+    if region is None or highest is None:
+        return math.inf, math.inf
+    return float(region), float(highest)
+
+
+def _strength(reader: MapsReader, name: str, score: str, threshold: float | None) -> Strength:
+    """Return how strong the strongest region of a frame is that is large enough to be listed, and
+    the highest value of its map, as the page sorts frames. The mean stands for the strength where
+    regions are not known.
+    """
+    record = reader.records.get(name, {})
     mean = record.get("mean", {}).get(score)
     highest = record.get("max", {}).get(score)
-    is_known = None not in (mean, highest) and (region is not None or threshold is None)
-    if not is_known and reader.has(name, score):
+    largest_region = record.get("component", {}).get(score)  # pixels
+    strength = mean
+    if threshold is not None:
+        is_small = largest_region is not None and largest_region < Threshold.smallest
+        strength = 0.0 if is_small else None
+    if (strength is None or highest is None) and reader.has(name, score):
         values = reader.read(name, score)
         finite = values[np.isfinite(values)]
-        mean = finite.mean(dtype="float64") if finite.size else None
-        highest = _highest(values)
+        if highest is None:
+            highest = _highest(values)
         if threshold is not None:
-            region = strongest_sum(values, threshold)
-    mean = -math.inf if mean is None else float(mean)
+            strength = strongest_sum(values, threshold, Threshold.smallest)
+        elif finite.size:
+            strength = finite.mean(dtype="float64")
     highest = -math.inf if highest is None else float(highest)
-    return (mean if region is None else float(region)), highest
+    return (-math.inf if strength is None else float(strength)), highest
 
 
 def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:

@@ -492,6 +492,51 @@ def test_a_page_inside_of_foreign_maps_is_refused(foreign_maps: Path) -> None:
         write_page(foreign_maps, foreign_maps / "review")
 
 
+@pytest.fixture
+def speckled(tmp_path: Path) -> Path:
+    """Maps of a frame with a bright speck of 36 pixels, and of one with a large, weak region."""
+    images = tmp_path / "images"
+    for name, box, level in (("speck", slice(2, 8), 255), ("weak", slice(2, 13), 155)):
+        picture = np.zeros((30, 40, 3), np.uint8)
+        picture[box, box] = level
+        write_picture(images, name, picture)
+    return write_maps(images, tmp_path / "maps")
+
+
+@pytest.mark.parametrize("flag", [{}, {"entropy": 0.5}])
+def test_frames_are_sorted_by_the_region_that_their_cards_show(
+    speckled: Path, tmp_path: Path, flag: dict[str, float]
+) -> None:
+    """A card shows no region below 50 pixels, however strong."""
+    reader = MapsReader(speckled)
+    recorded = [reader.records[name]["region"]["entropy"] for name in ("speck", "weak")]
+    assert recorded[0] > recorded[1] > 0, "of regions of any size"
+    index = write_page(speckled, tmp_path / "page", flag=flag)
+    speck, weak = (row["entropy"] for row in column(index, "statistics"))
+    assert column(index, "strongest")[0].get("entropy") is None
+    assert speck["region"] == 0
+    (alarm,) = column(index, "alarms")[1]
+    assert weak["region"] == pytest.approx(alarm["strength"])
+    of_one = write_page(speckled, tmp_path / "one", flag=flag, limit=1)
+    assert column(of_one, "name") == ["weak"]
+
+
+def test_a_page_of_the_worst_frames_reads_few_maps(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = MapsReader.read
+
+    def counting(self: MapsReader, name: str, score: str) -> Any:
+        read.append(name)
+        return original(self, name, score)
+
+    monkeypatch.setattr(MapsReader, "read", counting)
+    index = write_page(scene.maps, tmp_path / "page", scores=["entropy"], limit=1)
+    (name,) = column(index, "name")
+    assert set(read) == {name}
+
+
 def test_pixels_outside_a_mask_are_ignored_in_labels(
     copy: Path, scene: Scene, tmp_path: Path
 ) -> None:
