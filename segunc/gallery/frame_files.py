@@ -28,6 +28,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import map_statistics, regions_of, strongest_regions
 from segunc.maps.shards import STATISTICS
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to, no_specks
+from segunc.scores import SCORES
 
 FRAMES = "frames"
 THUMBNAILS = "thumbnails"
@@ -202,9 +203,19 @@ class FrameFiles:
         return values
 
     def _prepared(self, name: str, score: str, values: Values) -> Values:
-        """Return the map of a score as its threshold sees it, float32 ``[H, W]``."""
+        """Return the map of a score as its threshold sees it, float32 ``[H, W]``.
+
+        Without a threshold, one may be typed on the page. A mask leaves pixels out, and maps hold 0
+        there, which is above most thresholds of a score that can be negative: such a map becomes
+        -inf there.
+        """
         threshold = self.flag.get(score)
         if threshold is None:
+            kept = self.reader.kept(values.shape)
+            entry = SCORES.get(score)
+            may_be_negative = entry is None or entry.lower is None
+            if kept is not None and may_be_negative:
+                return np.where(kept, values, np.float32(-np.inf))
             return values
         return flagged_map(self.reader, name, values, threshold)
 

@@ -48,6 +48,9 @@ from tests.support.scenes import (
     write_page,
     write_picture,
 )
+from tests.support.visits import Visit
+
+LOGIT = "deterministic-max-logit"
 
 
 def column(index: Path, name: str) -> list[Any]:
@@ -560,6 +563,24 @@ def test_pixels_outside_a_mask_are_no_alarm_at_threshold_0(copy: Path, tmp_path:
     index = write_page(copy, tmp_path / "review", flag={"entropy": 0.0})
     for (alarm,) in column(index, "alarms"):
         assert (alarm["box"], alarm["area"]) == ([20, 0, 20, 30], 600)
+
+
+def test_pixels_outside_a_mask_are_never_above_a_negative_threshold(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    """A threshold of a logit is typed on the page; maps hold 0 outside of a mask."""
+    kept = np.full(SIZE, 255, np.uint8)
+    kept[:, :20] = 0
+    assert cv2.imwrite(str(tmp_path / "mask.png"), kept)
+    maps = write_maps(scene.images, tmp_path / "maps", region=Region(tmp_path / "mask.png"))
+    assert MapsReader(maps).read(NAMES[5], LOGIT)[:, :20].max() == 0
+    index = write_page(maps, tmp_path / "page", scores=["all"])
+    # The range of the colours is that of the pixels that count.
+    assert table(index, "page")["scores"][LOGIT]["high"] < -3
+    visit.open_frame(index, NAMES[5], f"&score={LOGIT}&layer={LOGIT}&flags=1&threshold=-5")
+    boxes = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region.box)")
+    assert boxes == [[20, 0, 20, 30]]
+    visit.shown("#flagged", "50.00 % of the frame")
 
 
 def test_an_object_is_found_at_the_share_of_the_threshold(scene: Scene, tmp_path: Path) -> None:

@@ -96,10 +96,12 @@ def write_maps(
     scores: Sequence[str] = SCORES,
     reasons: Any = None,
     recorded: Mapping[str, Any] | None = None,
+    region: Region | None = None,
     **described: Any,
 ) -> Path:
-    """Write maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel, and
-    ``recorded`` is what the run records beside the usual.
+    """Write maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel,
+    ``recorded`` is what the run records beside the usual, and pixels outside of ``region`` are left
+    out.
     """
     source = open_source(images)
     run = {
@@ -119,7 +121,7 @@ def write_maps(
     manifest = build_manifest(
         run, scores, device="cpu", classes=CLASSES, palette=PALETTE, model=model, **described
     )
-    with MapsWriter(out, manifest) as writer:
+    with MapsWriter(out, manifest, region=region) as writer:
         for frame in source.frames():
             grey = frame.image.mean(axis=2).astype(np.float32) / 255
             prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
