@@ -268,7 +268,8 @@ class _Comparison:
             picture = b""
             if self.shown is not None:
                 colours = shown_colours(image)
-                picture = draw_change(alarm.box, colours, before, after, self.shown)
+                kept = self.reader.kept(before.shape)
+                picture = draw_change(alarm.box, colours, before, after, self.shown, kept)
             yield ChangedAlarm(
                 frame=name,
                 verdict=verdict,

@@ -37,7 +37,7 @@ from segunc.maps.verdicts import (
     Verdict,
     merge_verdicts,
     note_on_dates,
-    read_verdicts,
+    read_verdict_files,
 )
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.sampling.sampler import network_input
@@ -155,9 +155,9 @@ def read_judged(files: Sequence[Path], maps: str | None) -> JudgedRun:
             hint="give maps of segunc predict",
         )
     run = run_id(reader)
-    lists = [read_verdicts(file, run, reader.frames) for file in files]
-    verdicts = merge_verdicts(lists)
-    notes = []
+    on_images = read_verdict_files(files, run, reader)
+    verdicts = merge_verdicts(on_images.lists)
+    notes = on_images.notes
     dates = note_on_dates(verdicts)
     if dates:
         notes.append(dates)
@@ -234,7 +234,7 @@ def images_of(
                 continue
             if frame.image is None:
                 raise InputError(f"frame '{name}' cannot be read: {frame.error}", hint=hint)
-            stamp = reader.records[name].get("stamp")
+            stamp = reader.image_hash(name)
             if stamp is not None and frame.stamp is not None and stamp != frame.stamp:
                 raise InputError(
                     f"frame '{name}' in {images} is not the image that was predicted", hint=hint
@@ -375,7 +375,7 @@ class Growth:
             "added": self.added,
             "removed": self.removed,
             "images": judged.images,
-            "learned": {name: judged.reader.records[name].get("stamp") for name in self.learned},
+            "learned": {name: judged.reader.image_hash(name) for name in self.learned},
         }
 
     def note_on_tests(self, judged: JudgedRun) -> str:

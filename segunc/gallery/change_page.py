@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from segunc.colours import DisplayRange, colourise
+from segunc.colours import DisplayRange
 from segunc.core.files import write_file
 from segunc.core.terminal import agreeing, counted
 from segunc.data.images import Image
+from segunc.gallery.drawing import score_colours
 from segunc.gallery.pictures import CropWindow
 from segunc.maps.encoding import encode_jpeg, threshold_text
 from segunc.scores import SCORES, title_of
@@ -205,6 +206,7 @@ def draw_change(
     before: npt.NDArray[np.float32],
     after: npt.NDArray[np.float32],
     shown: DisplayRange,
+    kept: npt.NDArray[np.bool_] | None = None,
 ) -> bytes:
     """Draw the surroundings of an alarm: image, score before and score after, as a JPEG.
 
@@ -213,10 +215,12 @@ def draw_change(
         image: RGB uint8 ``[H, W, 3]``.
         before, after: maps ``[H, W]`` of the score.
         shown: the range of its colours.
+        kept: which pixels count, bool ``[H, W]``; None for all.
     """
     window = CropWindow.around(box, image.shape)
     views = []
-    for picture in (image, colourise(before, shown), colourise(after, shown)):
+    scores = [score_colours(values, shown, kept) for values in (before, after)]
+    for picture in (image, *scores):
         view = window.view(picture)
         window.draw_box(view, box)
         views.append(view)

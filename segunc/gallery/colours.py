@@ -107,7 +107,11 @@ def _range_of_set(reader: MapsReader, score: str) -> DisplayRange:
             continue  # said where the frame is written
         if stored.dtype.kind == "u":
             return DisplayRange(0, 1)
-        finite = stored[np.isfinite(stored)].astype(np.float32)
+        counted = np.isfinite(stored)
+        kept = reader.kept(stored.shape)
+        if kept is not None:  # maps hold 0 where a mask leaves pixels out
+            counted &= kept
+        finite = stored[counted].astype(np.float32)
         if finite.size:
             ends += np.percentile(finite, PERCENTILES).tolist()
     return range_of_ends(ends)

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.colours import DisplayRange, colour_table, levels
+from segunc.colours import DisplayRange, colour_table, colourise, levels
 from segunc.core.errors import InputError
 from segunc.data.images import MOST_PIXELS, Image, resize_nearest
 from segunc.decisions.flags import Threshold
@@ -469,6 +469,25 @@ def draw_scores(
     if left_out.any():
         outlines.append(Outline("Striped: left out by the mask", ()))
     return picture, [*_outline(picture, anomaly, legend, prepared), *outlines]
+
+
+def score_colours(
+    values: npt.NDArray[np.floating], shown: DisplayRange, kept: Mask | None
+) -> Image:
+    """Return the colours of a map ``[H, W]`` as RGB uint8 ``[H, W, 3]``, in stripes where a pixel
+    does not count or has no value.
+
+    Args:
+        values: of the score.
+        shown: the range of its colours.
+        kept: which pixels count, bool ``[H, W]``; None for all.
+    """
+    colours = colourise(values, shown)
+    left_out = np.isnan(values)
+    if kept is not None:
+        left_out |= ~kept
+    _hatch_left_out(colours, left_out)
+    return colours
 
 
 def _hatch_left_out(picture: Image, left_out: Mask) -> None:

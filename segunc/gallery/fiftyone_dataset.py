@@ -34,7 +34,7 @@ from segunc.gallery.review_page import choose_page_scores, run_id
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg, encode_png
 from segunc.maps.reader import MapsReader
-from segunc.maps.regions import StrongRegion, strongest_regions
+from segunc.maps.regions import StrongRegion, mean_of_kept, strongest_regions
 from segunc.maps.shards import frame_times
 from segunc.maps.verdicts import GRAVEST, VERDICTS, JudgedRegion, Verdict
 
@@ -44,6 +44,8 @@ FLAGGED = "flagged"  # the fields of a sample
 PREDICTION = "prediction"
 CLASS_LABEL = "label"
 ANOMALY_LABEL = "anomaly_label"
+IMAGE_HASH = "image_hash"
+PREPARATION = "preparation"  # a field of a detection
 HINT = 'pip install "segunc[fiftyone]"'
 
 
@@ -227,6 +229,7 @@ class _SampleWriter:
         anomaly = self.labels.anomaly(frame)
         sample = library.Sample(filepath=self._file("images", f"{frame}.jpg", encode_jpeg(image)))
         sample["frame"] = frame
+        sample[IMAGE_HASH] = self.reader.image_hash(frame)
         for name, ids in ((PREDICTION, prediction), (CLASS_LABEL, classes)):
             if ids is not None:
                 # Of whole numbers of eight bits, 255 (ignored) becomes 0, where nothing is drawn.
@@ -239,7 +242,8 @@ class _SampleWriter:
             data = encode_png(np.rint(levels).astype(np.uint8))
             path = self._file(f"scores/{score}", f"{frame}.png", data)
             sample[field_name(score)] = library.Heatmap(map_path=path, range=[0, 255])
-            sample[f"{field_name(score)}_mean"] = float(values.mean())
+            mean = mean_of_kept(values, self.reader.kept(values.shape))
+            sample[f"{field_name(score)}_mean"] = mean
             detections += self._detections(frame, score, values, prediction)
         sample[FLAGGED] = library.Detections(detections=detections)
         return sample
@@ -269,6 +273,7 @@ class _SampleWriter:
         for region, event in zip(regions, events, strict=True):
             detection = self._detection(region, prepared, score, event)
             detection["threshold"] = threshold.value
+            detection[PREPARATION] = threshold.preparation.options
             detections.append(detection)
         return detections
 
@@ -344,15 +349,24 @@ def read_tags(maps: Path) -> list[Verdict]:
         if frame not in frames:
             raise InputError(f"the data set {name} has a frame {frame}, which the maps do not hold")
         date = _date_of(sample)
+        judged_image = getattr(sample, IMAGE_HASH, None)  # earlier versions did not write it
         kind = _verdict_of(sample.tags, tuple(VERDICTS), f"frame {frame}")
         if kind:
-            verdicts.append(Verdict(frame=frame, verdict=kind, time=date))
+            verdicts.append(Verdict(frame=frame, verdict=kind, time=date, image_hash=judged_image))
         flagged = sample[FLAGGED]
         for detection in [] if flagged is None else flagged.detections:
             kind = _verdict_of(detection.tags, GRAVEST, f"a region of frame {frame}")
             if kind:
                 region = _judged_region(detection)
-                verdicts.append(Verdict(frame=frame, verdict=kind, time=date, region=region))
+                verdicts.append(
+                    Verdict(
+                        frame=frame,
+                        verdict=kind,
+                        time=date,
+                        region=region,
+                        image_hash=judged_image,
+                    )
+                )
     return verdicts
 
 
@@ -386,4 +400,5 @@ def _judged_region(detection: Any) -> JudgedRegion:
         score=detection.label,
         threshold=float(detection["threshold"]),
         value=float(detection["peak"]),
+        preparation=getattr(detection, PREPARATION, None),  # earlier versions did not write it
     )

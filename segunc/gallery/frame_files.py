@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import map_statistics, regions_of, strongest_regions
 from segunc.maps.shards import STATISTICS
 from segunc.metrics.objects import SMALLEST_OBJECT, Objects, found_up_to, no_specks
+from segunc.scores import SCORES
 
 FRAMES = "frames"
 THUMBNAILS = "thumbnails"
@@ -36,6 +38,7 @@ IMAGE = "image"
 ANOMALY = "label/anomaly"
 TRUTH = "label/truth"
 THUMBNAIL_WIDTH = 320
+THUMBNAIL_HASH_LENGTH = 8  # hexadecimal digits of its SHA-256
 IMAGE_QUALITY = 80  # of JPEG
 MAX_REGIONS = 200  # of a shrunk map: one byte holds the number of each, and its line takes 60
 LOWEST = np.finfo(np.float32).min  # what -inf becomes in a table of the page
@@ -77,11 +80,13 @@ def flagged_map(reader: MapsReader, name: str, values: Values, threshold: Thresh
     return prepared.astype(np.float32, copy=False)
 
 
-def strongest_sum(values: Values, threshold: float) -> float:
-    """Return the strength of the strongest region of a map ``[H, W]``, 0 where nothing is
-    flagged."""
-    strengths = regions_of(values, threshold)[2]
-    return float(max(strengths.tolist(), default=0.0))
+def strongest_sum(values: Values, threshold: float, smallest: int) -> float:
+    """Return the strength of the strongest region of a map ``[H, W]`` of at least ``smallest``
+    pixels, 0 where there is none.
+    """
+    _, boxes, strengths = regions_of(values, threshold)
+    large = boxes[:, cv2.CC_STAT_AREA] >= smallest
+    return float(max(strengths[large].tolist(), default=0.0))
 
 
 @dataclass
@@ -93,8 +98,11 @@ class FrameRow:
     time: float | None = None  # seconds from the start of a video
     # Its image below the folder of the source, or the name that stands for a frame of a video.
     file: str | None = None
+    image_hash: str | None = None  # see MapsReader.image_hash; verdicts carry it
     size: tuple[int, ...] | None = None  # height and width of its maps in pixels
     contents: list[str] = field(default_factory=list)  # image, prediction, scores, anomaly, truth
+    # image or score -> hash in the name of its thumbnail
+    thumbnails: dict[str, str] = field(default_factory=dict)
     # score -> statistic -> value
     statistics: dict[str, dict[str, float]] = field(default_factory=dict)
     objects: int | None = None  # labelled ones; None without an anomaly label
@@ -195,9 +203,19 @@ class FrameFiles:
         return values
 
     def _prepared(self, name: str, score: str, values: Values) -> Values:
-        """Return the map of a score as its threshold sees it, float32 ``[H, W]``."""
+        """Return the map of a score as its threshold sees it, float32 ``[H, W]``.
+
+        Without a threshold, one may be typed on the page. A mask leaves pixels out, and maps hold 0
+        there, which is above most thresholds of a score that can be negative: such a map becomes
+        -inf there.
+        """
         threshold = self.flag.get(score)
         if threshold is None:
+            kept = self.reader.kept(values.shape)
+            entry = SCORES.get(score)
+            may_be_negative = entry is None or entry.lower is None
+            if kept is not None and may_be_negative:
+                return np.where(kept, values, np.float32(-np.inf))
             return values
         return flagged_map(self.reader, name, values, threshold)
 
@@ -216,24 +234,22 @@ class FrameFiles:
         """
         given = self.flag.get(score)
         if given is not None and given.preparation:
-            return self._prepared_statistics(values, prepared, given)
+            return self._prepared_statistics(values, prepared)
         record = self.reader.records.get(name, {})
         recorded: dict[str, float] = {}
         for statistic in STATISTICS:
             # Regions that the run recorded are not those of a threshold that was given.
-            of_other_threshold = score in self.flag and statistic in ("region", "component")
-            if score in record.get(statistic, {}) and not of_other_threshold:
+            of_other_threshold = score in self.flag and statistic == "component"
+            # The run records the strongest region of any size, see _describe_strongest.
+            if statistic == "region" or of_other_threshold:
+                continue
+            if score in record.get(statistic, {}):
                 recorded[statistic] = record[statistic][score]
         if recorded:
-            threshold = self._threshold(score)
-            if "region" not in recorded and threshold is not None and prepared is not None:
-                recorded["region"] = strongest_sum(prepared, threshold)
             return recorded
         return map_statistics(values) if np.isfinite(values).all() else {}
 
-    def _prepared_statistics(
-        self, values: Values, prepared: Values | None, threshold: Threshold
-    ) -> dict[str, float]:
+    def _prepared_statistics(self, values: Values, prepared: Values | None) -> dict[str, float]:
         """Return the statistics of a prepared map, which the page compares with the threshold: a
         level within the frame has another scale than the score that the run recorded.
         """
@@ -242,17 +258,18 @@ class FrameFiles:
         inside = counted_pixels(np.isfinite(prepared), self.reader.kept(values.shape))
         if inside is None or not inside.any():
             return {}
-        statistics = map_statistics(prepared, kept=inside)
-        statistics["region"] = strongest_sum(prepared, threshold.value)
-        return statistics
+        return map_statistics(prepared, kept=inside)
 
     def _describe_strongest(
         self, row: FrameRow, score: str, values: Values, threshold: float
     ) -> None:
         """Note the peak and the area of the strongest region of a frame that is large enough to be
-        listed; a sum of excesses alone means nothing to a reader.
+        listed; a sum of excesses alone means nothing to a reader. The sum is the statistic by which
+        the page sorts frames, so that it is of the region that is shown.
         """
         smallest = self._smallest_region(score)
+        if row.statistics[score]:
+            row.statistics[score]["region"] = strongest_sum(values, threshold, smallest)
         for region in strongest_regions(values, threshold, smallest=smallest, most=1):
             x, y = region.peak
             row.strongest[score] = {"peak": float(values[y, x]), "area": region.area}
@@ -340,7 +357,13 @@ class FrameFiles:
         row.size = row.size or values.shape
 
     def _write_thumbnail(self, row: FrameRow, content: str, picture: Image) -> None:
-        self.files.write(f"{THUMBNAILS}/{row.place:06d}/{content}.jpg", encode_jpeg(picture))
+        """Write a thumbnail under a name with the hash of its bytes, so that neither the cache of a
+        browser nor an earlier page that is still open shows the picture of another page.
+        """
+        jpeg = encode_jpeg(picture)
+        digest = hashlib.sha256(jpeg).hexdigest()[:THUMBNAIL_HASH_LENGTH]
+        row.thumbnails[content] = digest
+        self.files.write(f"{THUMBNAILS}/{row.place:06d}/{content}-{digest}.jpg", jpeg)
 
 
 def listed_regions(values: Values, threshold: float, smallest: int) -> dict[str, Any] | None:

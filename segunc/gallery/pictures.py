@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import cv2
 import numpy as np
 
-from segunc.colours import DisplayRange, colourise
+from segunc.colours import DisplayRange
 from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
 from segunc.core.files import inside, json_bytes, parse_json, read_bytes, replacing, write_file
 from segunc.core.removal import check_free
@@ -43,6 +43,7 @@ from segunc.gallery.drawing import (
     draw_overlay,
     frame_caption,
     resize,
+    score_colours,
 )
 from segunc.gallery.printing import draw_page
 from segunc.maps import labelled
@@ -534,9 +535,9 @@ def write_crops(
     for name, image, _ in labelled.with_images(frames, source):
         for event in by_frame[name]:
             values = reader.read(name, event.score)
-            colours = colourise(values, ranges[event.score])
             threshold = flag[event.score]
             kept = reader.kept(values.shape)
+            colours = score_colours(values, ranges[event.score], kept)
             prepared = threshold.prepared(values, partial(reader.prediction_of, name), kept)
             flagged = is_flagged(prepared, threshold.value)
             if kept is not None:

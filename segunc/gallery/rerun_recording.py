@@ -33,7 +33,7 @@ from segunc.maps.encoding import encode_jpeg
 from segunc.maps.known_frames import note_on_known_maps
 from segunc.maps.manifest import is_ours
 from segunc.maps.reader import MapsReader
-from segunc.maps.regions import strongest_regions
+from segunc.maps.regions import mean_of_kept, strongest_regions
 from segunc.maps.shards import frame_times
 
 if TYPE_CHECKING:
@@ -271,7 +271,8 @@ class _RecordingWriter:
                 depth_range=[shown.low, shown.high],
             )
             recording.log(f"{SCORES}/{score}", small)
-            recording.log(f"{MEANS}/{score}", library.Scalars(float(values.mean())))
+            mean = mean_of_kept(values, self.reader.kept(values.shape))
+            recording.log(f"{MEANS}/{score}", library.Scalars(mean))
             self._write_regions(recording, name, score, values, prediction)
 
     def _write_regions(

@@ -6,6 +6,7 @@ the files of each frame (:mod:`segunc.gallery.frame_files`).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import html
 import json
@@ -53,7 +54,13 @@ from segunc.gallery.page_facts import facts_of, notices as page_notices, version
 from segunc.maps import labelled
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
-from segunc.maps.verdicts import FORMAT, FORMAT_VERSION, Verdict, parse_verdicts
+from segunc.maps.verdicts import (
+    FORMAT,
+    FORMAT_VERSION,
+    Verdict,
+    parse_verdicts,
+    verdicts_on_images,
+)
 
 PAGE_NAME = "review.json"
 PAGE_FORMAT = "segunc-review"
@@ -63,6 +70,7 @@ ASSETS = "assets"
 INDEX = "index.html"
 PARTS = (INDEX, FRAMES, THUMBNAILS, TABLES, ASSETS)  # of a page; the first opens it
 LONGEST_SIDE = 960  # pixels of the longer side of a map on the page, at most
+Strength = tuple[float, float]  # of the strongest region of a frame, and the highest value
 
 
 def write_review(  # noqa: PLR0913  each is an option of `segunc review`
@@ -146,6 +154,7 @@ class EarlierVerdicts:
 
     kept: list[Verdict]
     note: str  # what a user should know if the page is made again; empty for nothing
+    note_on_images: str = ""  # that verdicts are left out, on other images; empty for none
 
 
 def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
@@ -157,9 +166,7 @@ def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
     if page is None or not path.is_file():
         return EarlierVerdicts([], "")
     try:
-        # The script that write_data writes: a call with JSON in a string.
-        text = read_bytes(path).decode()
-        content = json.loads(text[text.index("JSON.parse(") + len("JSON.parse(") : -len("));\n")])
+        content = _read_data(out, VERDICTS)
         count = len(parse_json(content.encode())["verdicts"])
         if page.get("run") != run_id(reader):
             verdicts = []
@@ -169,11 +176,52 @@ def earlier_verdicts(out: Path, reader: MapsReader) -> EarlierVerdicts:
         return EarlierVerdicts([], f"The verdicts of the earlier page in {out} cannot be read.")
     if not count:
         return EarlierVerdicts([], "")
-    are = f"{counted(count, 'verdict')} that {agreeing('was', count)}"
-    if verdicts:
-        return EarlierVerdicts(verdicts, f"The page keeps {are} imported into the earlier one.")
-    note = f"The page leaves out {are} imported into the earlier one, on another run."
-    return EarlierVerdicts([], note)
+    if not verdicts:
+        are = f"{counted(count, 'verdict')} that {agreeing('was', count)}"
+        note = f"The page leaves out {are} imported into the earlier one, on another run."
+        return EarlierVerdicts([], note)
+    on_images = verdicts_on_images([verdicts], reader)
+    (kept,) = on_images.lists
+    note = ""
+    if kept:
+        are = f"{counted(len(kept), 'verdict')} that {agreeing('was', len(kept))}"
+        note = f"The page keeps {are} imported into the earlier one."
+    note_on_images = ""
+    if on_images.left_out:
+        left_out = len(on_images.left_out)
+        are = f"{counted(left_out, 'verdict')} that {agreeing('was', left_out)}"
+        note_on_images = (
+            f"The page leaves out {are} imported into the earlier one, because their frames have "
+            "other images now."
+        )
+    return EarlierVerdicts(kept, note, note_on_images)
+
+
+def _read_data(out: Path, key: str) -> str:
+    """Return the JSON of a table that :func:`write_data` wrote: a call with JSON in a string.
+
+    Raises:
+        ValueError: it is no such table.
+    """
+    text = read_bytes(out / TABLES / f"{key}.js").decode()
+    content = json.loads(text[text.index("JSON.parse(") + len("JSON.parse(") : -len("));\n")])
+    if not isinstance(content, str):
+        raise ValueError(f"table {key} holds no text")
+    return content
+
+
+def frames_of_other_images(out: Path, reader: MapsReader) -> list[str]:
+    """Return the names of the frames on a page whose maps are of another image than those in the
+    maps folder. A page of an earlier version does not say of which images it is.
+    """
+    changed = []
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        for row in parse_json(_read_data(out, "frames").encode()):
+            shown = row.get("image_hash")
+            recorded = reader.image_hash(row["name"])
+            if None not in (shown, recorded) and shown != recorded:
+                changed.append(str(row["name"]))
+    return changed
 
 
 def _ranges(
@@ -371,7 +419,7 @@ def _choose_rows(
     times = frame_times(reader.frames, reader.records, reader.manifest, fps)
     rows = []
     for place, (name, time) in enumerate(zip(reader.frames, times, strict=True)):
-        rows.append(FrameRow(name, place, time))
+        rows.append(FrameRow(name, place, time, image_hash=reader.image_hash(name)))
     unranked: list[str] = []
     if limit is None:
         return rows, unranked
@@ -379,7 +427,7 @@ def _choose_rows(
     given = flag.get(score)
     threshold = region_threshold(reader, score) if score else None
 
-    def strength(row: FrameRow) -> tuple[float, float]:
+    def strength(row: FrameRow) -> Strength:
         try:
             if given is not None:
                 return _strength_at(reader, row.name, score, given)
@@ -388,18 +436,48 @@ def _choose_rows(
             unranked.append(row.name)
             return -math.inf, -math.inf
 
-    worst_first = sorted(rows, key=strength, reverse=True)
-    return sorted(worst_first[:limit], key=lambda row: row.place), unranked
+    def largest_strength(row: FrameRow) -> Strength:
+        if given is not None:
+            return math.inf, math.inf
+        return _largest_strength(reader, row.name, score)
+
+    worst = _worst_rows(rows, limit, largest_strength, strength)
+    return sorted(worst, key=lambda row: row.place), unranked
 
 
-def _strength_at(
-    reader: MapsReader, name: str, score: str, threshold: Threshold
-) -> tuple[float, float]:
+def _worst_rows(
+    rows: Sequence[FrameRow],
+    limit: int,
+    largest_strength: Callable[[FrameRow], Strength],
+    strength: Callable[[FrameRow], Strength],
+) -> list[FrameRow]:
+    """Return the ``limit`` rows of the largest strength, the first of equal ones.
+
+    Args:
+        rows: of all frames.
+        limit: number of rows, at most.
+        largest_strength: what the strength of a row is at most, as far as it is recorded.
+        strength: the strength of a row, which may need its map: it is asked of no row whose largest
+            one is too small.
+    """
+    bounds = {row.place: largest_strength(row) for row in rows}
+    worst: list[tuple[Strength, FrameRow]] = []
+    for row in sorted(rows, key=lambda row: bounds[row.place], reverse=True):
+        if len(worst) == limit and bounds[row.place] < worst[-1][0]:
+            break
+        worst.append((strength(row), row))
+        worst.sort(key=lambda entry: entry[1].place)
+        worst.sort(key=lambda entry: entry[0], reverse=True)
+        del worst[limit:]
+    return [row for _, row in worst]
+
+
+def _strength_at(reader: MapsReader, name: str, score: str, threshold: Threshold) -> Strength:
     """Return the same as :func:`_strength` for a threshold that the maps do not record."""
     if not reader.has(name, score):
         return -math.inf, -math.inf
     values = flagged_map(reader, name, reader.read(name, score), threshold)
-    return strongest_sum(values, threshold.value), _highest(values)
+    return strongest_sum(values, threshold.value, threshold.smallest), _highest(values)
 
 
 def _highest(values: Values) -> float:
@@ -407,27 +485,42 @@ def _highest(values: Values) -> float:
     return float(np.max(values, where=np.isfinite(values), initial=-np.inf))
 
 
-def _strength(
-    reader: MapsReader, name: str, score: str, threshold: float | None
-) -> tuple[float, float]:
-    """Return how strong the strongest region of a frame is, and the highest value of its map, as
-    the page sorts frames. The mean stands for the strength where regions are not known.
+def _largest_strength(reader: MapsReader, name: str, score: str) -> Strength:
+    """Return what :func:`_strength` is at most, as the line of a frame says: it holds the strongest
+    region of any size. Infinite where it does not say.
     """
     record = reader.records.get(name, {})
     region = record.get("region", {}).get(score)
+    highest = record.get("max", {}).get(score)
+    if region is None or highest is None:
+        return math.inf, math.inf
+    return float(region), float(highest)
+
+
+def _strength(reader: MapsReader, name: str, score: str, threshold: float | None) -> Strength:
+    """Return how strong the strongest region of a frame is that is large enough to be listed, and
+    the highest value of its map, as the page sorts frames. The mean stands for the strength where
+    regions are not known.
+    """
+    record = reader.records.get(name, {})
     mean = record.get("mean", {}).get(score)
     highest = record.get("max", {}).get(score)
-    is_known = None not in (mean, highest) and (region is not None or threshold is None)
-    if not is_known and reader.has(name, score):
+    largest_region = record.get("component", {}).get(score)  # pixels
+    strength = mean
+    if threshold is not None:
+        is_small = largest_region is not None and largest_region < Threshold.smallest
+        strength = 0.0 if is_small else None
+    if (strength is None or highest is None) and reader.has(name, score):
         values = reader.read(name, score)
         finite = values[np.isfinite(values)]
-        mean = finite.mean(dtype="float64") if finite.size else None
-        highest = _highest(values)
+        if highest is None:
+            highest = _highest(values)
         if threshold is not None:
-            region = strongest_sum(values, threshold)
-    mean = -math.inf if mean is None else float(mean)
+            strength = strongest_sum(values, threshold, Threshold.smallest)
+        elif finite.size:
+            strength = finite.mean(dtype="float64")
     highest = -math.inf if highest is None else float(highest)
-    return (mean if region is None else float(region)), highest
+    return (-math.inf if strength is None else float(strength)), highest
 
 
 def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
@@ -448,7 +541,7 @@ def _begin(reader: MapsReader, files: Ledger) -> dict[str, Any]:
         "stamp": secrets.token_hex(4),  # of this writing of the page
         "tool": f"segunc {version_words(tool_version(), tool_commit())}".strip(),
         "maps": reader.place,
-        "notices": [earlier.note] if earlier.note else [],
+        "notices": [note for note in (earlier.note, earlier.note_on_images) if note],
     }
     files.write(PAGE_NAME, json_bytes(record | {"status": "being written"}))
     # Before the frames, because an interrupted page would lose them.

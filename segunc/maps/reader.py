@@ -181,6 +181,13 @@ class MapsReader:
             return str(recorded)
         return file_sha256(self.folder / str(self._file_of(name, score)))
 
+    def image_hash(self, name: str) -> str | None:
+        """Return the hash of a frame's image (``stamp_of``); None where the maps record none: of
+        frames of a video, and of another tool's maps.
+        """
+        stamp: str | None = self.records.get(name, {}).get("stamp")
+        return stamp
+
     def _read(self, name: str, score: str) -> npt.NDArray[Any]:
         file = self._file_of(name, score)
         if file is None:

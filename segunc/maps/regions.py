@@ -172,6 +172,12 @@ def map_statistics(
     return statistics
 
 
+def mean_of_kept(values: npt.NDArray[np.floating], kept: Mask | None) -> float:
+    """Return the mean of a map ``[H, W]`` over the pixels that count, as statistics hold it."""
+    pixels = values if kept is None else values[kept]
+    return float(pixels.mean(dtype=np.float64))
+
+
 def _rounded(number: np.floating, digits: int) -> float:
     """Return a number with so many significant digits; a zero has no sign."""
     return float(f"{float(number):.{digits}g}") + 0.0

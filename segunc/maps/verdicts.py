@@ -21,6 +21,7 @@ from segunc.core.files import read_bytes
 from segunc.core.terminal import counted, visible
 from segunc.data.frame_names import composed
 from segunc.maps.encoding import threshold_text
+from segunc.maps.reader import MapsReader
 
 KINDS = ("nothing-wrong", "true-alarm", "false-alarm", "missed", "unsure")
 VERDICTS = {kind: kind.replace("-", " ") for kind in KINDS}
@@ -72,6 +73,9 @@ class Verdict:
     score: str | None = None
     threshold: FiniteFloat | None = None
     preparation: str | None = None
+    # of the image that was judged, see MapsReader.image_hash; None where the maps record none, as
+    # of a video, and in files of earlier versions
+    image_hash: str | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -162,6 +166,64 @@ def parse_verdicts(data: bytes | str, path: str, run: str, frames: Sequence[str]
             raise InputError(f"{path} has two verdicts on {subject}", hint="remove one of them")
         verdicts[verdict.subject] = verdict
     return list(verdicts.values())
+
+
+@dataclass(frozen=True)
+class VerdictsOnImages:
+    """The verdicts that were given on the images of a maps folder, and those that were not."""
+
+    lists: list[list[Verdict]]  # of each file, in the order of the files
+    left_out: list[Verdict]  # their frames had another image when they were judged
+    # of those in the lists: they do not say on which image they were given, and the maps record one
+    unstated: list[Verdict]
+
+    @property
+    def notes(self) -> list[str]:
+        """A line on the verdicts that are left out, and one on those that name no image."""
+        notes = []
+        if self.left_out:
+            frames = len({verdict.frame for verdict in self.left_out})
+            notes.append(
+                f"{counted(len(self.left_out), 'verdict', 'is')} left out, on "
+                f"{counted(frames, 'frame')} that had another image when judged, first "
+                f"frame {self.left_out[0].frame}: the maps are of the new one"
+            )
+        if self.unstated:
+            notes.append(
+                f"{counted(len(self.unstated), 'verdict', 'names')} no image, as of an earlier "
+                "version; taken as given on the images of these maps"
+            )
+        return notes
+
+
+def read_verdict_files(paths: Sequence[Path], run: str, reader: MapsReader) -> VerdictsOnImages:
+    """Return the verdicts of files that :func:`read_verdicts` reads, without those on other images
+    than the maps are of: predict makes the maps of a changed image again, under the same name and
+    run.
+    """
+    lists = [read_verdicts(path, run, reader.frames) for path in paths]
+    return verdicts_on_images(lists, reader)
+
+
+def verdicts_on_images(lists: Iterable[Sequence[Verdict]], reader: MapsReader) -> VerdictsOnImages:
+    """Return the verdicts that speak of the images of maps. One that does not say on which image it
+    was given counts, and so does one on a frame whose image the maps do not record.
+    """
+    kept_lists: list[list[Verdict]] = []
+    left_out: list[Verdict] = []
+    unstated: list[Verdict] = []
+    for verdicts in lists:
+        kept = []
+        for verdict in verdicts:
+            recorded = reader.image_hash(verdict.frame)
+            if recorded is not None and verdict.image_hash is None:
+                unstated.append(verdict)
+            elif recorded is not None and verdict.image_hash != recorded:
+                left_out.append(verdict)
+                continue
+            kept.append(verdict)
+        kept_lists.append(kept)
+    return VerdictsOnImages(kept_lists, left_out, unstated)
 
 
 def merge_verdicts(

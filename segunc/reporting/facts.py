@@ -111,6 +111,7 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
         "failures_found": found.found,
         "failures_bars": found.bars,
         "failures_labelled": found.labelled,
+        "failures_masked": found.masked,
         "failures_labels": found.labels,
         "settings": _settings(inputs),
         "other_images": _other_images(inputs.results),

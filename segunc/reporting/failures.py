@@ -14,7 +14,6 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.colours import colourise
 from segunc.core.errors import one_line
 from segunc.core.terminal import counted
 from segunc.decisions.flags import Threshold
@@ -22,7 +21,15 @@ from segunc.decisions.guarantee import calibration_frames
 from segunc.evaluation.from_maps import read_frame
 from segunc.evaluation.parts import LabelledFrame
 from segunc.gallery.colours import page_ranges
-from segunc.gallery.drawing import BLACK, FLAGGED, LABELLED_STROKES, Legend, Mask, Strokes
+from segunc.gallery.drawing import (
+    BLACK,
+    FLAGGED,
+    LABELLED_STROKES,
+    Legend,
+    Mask,
+    Strokes,
+    score_colours,
+)
 from segunc.gallery.frame_files import region_threshold
 from segunc.gallery.pictures import draw_crop
 from segunc.maps import labelled
@@ -67,6 +74,7 @@ class Failures:
             value of the scale.
         labelled: whether labelled anomalies are outlined in the pictures.
         labels: what the labels are of, in words; empty where it is not known.
+        masked: whether a mask leaves pixels out, which are striped in the pictures.
     """
 
     pictures: list[dict[str, str]]
@@ -75,6 +83,7 @@ class Failures:
     found: dict[str, int] = field(default_factory=dict)
     labelled: bool = False
     labels: str = ""
+    masked: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,13 @@ def failures(
             if bar not in bars:
                 bars.append(bar)
     return Failures(
-        pictures[: 3 * EACH], searched, bars, dict(found), is_labelled, labels=labels.words
+        pictures=pictures[: 3 * EACH],
+        searched=searched,
+        bars=bars,
+        found=dict(found),
+        labelled=is_labelled,
+        labels=labels.words,
+        masked=any(reader.region is not None for reader in inputs.maps),
     )
 
 
@@ -244,7 +259,8 @@ def _pictures(
     images = {name: image for name, image, _ in labelled.with_images(names, source)}
     for failure in failures:
         shown_range = page_ranges(reader, [score])[score]
-        colours = colourise(reader.read(failure.frame, score), shown_range)
+        values = reader.read(failure.frame, score)
+        colours = score_colours(values, shown_range, reader.kept(values.shape))
         outlines = _outlines(_frame(reader, files, failure.frame, point), point)
         jpeg = draw_crop(failure.box, images[failure.frame], colours, outlines, SCALE)
         yield {

@@ -64,7 +64,7 @@ from segunc.maps.verdicts import (
     note_on_changes,
     note_on_dates,
     note_on_thresholds,
-    read_verdicts,
+    read_verdict_files,
 )
 from segunc.metrics.objects import ObjectBins
 from segunc.options import (
@@ -735,10 +735,15 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
     options = data.options
     reader = open_maps(_reviewed_maps(options))
     files = [Path(path) for path in options.verdicts or ()]
-    lists = [read_verdicts(path, run_id(reader), reader.frames) for path in files]
+    on_images = read_verdict_files(files, run_id(reader), reader)
     names = data.frames.of(reader.frames)
     chosen = {*names}
-    verdicts = [verdict for verdict in merge_verdicts(lists) if verdict.frame in chosen]
+    verdicts = [verdict for verdict in merge_verdicts(on_images.lists) if verdict.frame in chosen]
+    if on_images.left_out and not any(verdict.verdict for verdict in verdicts):
+        raise InputError(
+            f"no verdict counts: {on_images.notes[0]}",
+            hint="make the review page again, judge the new images, then export",
+        )
     times = {name: record.get("time") for name, record in reader.records.items()}
     unit = resampled_units(measures.resample, times.get)
     result, gatherer = evaluate_verdicts(
@@ -746,7 +751,7 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
         names,
         measures.resampling,
         unit,
-        stamp_of=lambda frame: reader.records.get(frame, {}).get("stamp"),
+        stamp_of=reader.image_hash,
         video=(reader.manifest or {}).get("run", {}).get("input_hash"),
     )
     result["run"] = _recorded_model(reader.manifest) | data.record()
@@ -755,7 +760,8 @@ def _from_verdicts(data: _Data, measures: Measures) -> _Measured:
     result["run"]["verdict_files"] = [
         {"file": path.name, "sha256": file_sha256(path)} for path in files
     ]
-    notes = _notes_on_verdicts(lists, verdicts, result["counts"]["judged_frames"], len(names))
+    judged = result["counts"]["judged_frames"]
+    notes = on_images.notes + _notes_on_verdicts(on_images.lists, verdicts, judged, len(names))
     of_video = any(times[frame] is not None for frame in gatherer.images)
     return _Measured(result, gatherer, notes, of_video)
 

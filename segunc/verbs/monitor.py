@@ -45,7 +45,13 @@ from segunc.maps.labelled import choose_scores, open_maps
 from segunc.maps.manifest import chosen_by_alarms
 from segunc.maps.reader import MapsReader
 from segunc.maps.shards import frame_times
-from segunc.maps.verdicts import Verdict, merge_verdicts, note_on_dates, read_verdicts, verdicts_at
+from segunc.maps.verdicts import (
+    Verdict,
+    merge_verdicts,
+    note_on_dates,
+    read_verdict_files,
+    verdicts_at,
+)
 from segunc.options import MonitorOptions, PathLike, recorded_command, takes
 
 MIN_FRAMES = 20  # without a reference; the first of fewer frames have no past to compare with
@@ -351,25 +357,35 @@ class _Judged:
     """The verdicts that speak of the promise, and how many do not."""
 
     verdicts: list[Verdict]
+    of_other_images: int  # verdicts left out, on frames that had another image when judged
     of_calibration: int  # verdicts left out, on frames of the calibration
     of_other_thresholds: int  # verdicts left out, on frames judged at another threshold
     unstated: int  # of those counted, verdicts that do not say at which threshold they were given
     notes_on_left_out: list[str]
     note_on_dates: str
 
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Number of verdicts that are left out, by the reason."""
+        return {
+            "image": self.of_other_images,
+            "calibration": self.of_calibration,
+            "threshold": self.of_other_thresholds,
+        }
+
 
 def _judged(watched: _Watched, threshold: GuaranteedThreshold, files: Sequence[Path]) -> _Judged:
     """Return the verdicts on watched frames that were given at the threshold."""
     reader = watched.reader
-    verdicts_by_file = [read_verdicts(file, run_id(reader), reader.frames) for file in files]
+    read = read_verdict_files(files, run_id(reader), reader)
     of_watched = []
     of_calibration = []
-    for verdict in merge_verdicts(verdicts_by_file):
+    for verdict in merge_verdicts(read.lists):
         if verdict.frame in watched.names:
             of_watched.append(verdict)
         elif verdict.verdict:  # not a note alone
             of_calibration.append(verdict)
-    notes = []
+    notes = read.notes
     if of_calibration:
         frames = len({verdict.frame for verdict in of_calibration})
         notes.append(
@@ -381,13 +397,12 @@ def _judged(watched: _Watched, threshold: GuaranteedThreshold, files: Sequence[P
     notes += at_threshold.notes(*promised)
     return _Judged(
         verdicts=at_threshold.kept,
+        of_other_images=len(read.left_out),
         of_calibration=len(of_calibration),
         of_other_thresholds=len(at_threshold.left_out),
         unstated=len(at_threshold.unstated),
         notes_on_left_out=notes,
-        note_on_dates=note_on_dates(
-            [verdict for verdicts in verdicts_by_file for verdict in verdicts]
-        ),
+        note_on_dates=note_on_dates([verdict for verdicts in read.lists for verdict in verdicts]),
     )
 
 
@@ -406,7 +421,7 @@ def _risk(
         unit = " a minute" if by_minute else ""
         message = f"no verdict in {files[0]} says anything of {words}{unit}"
         hint = "they speak of missed objects, and of false alarms a frame"
-        if not by_minute and (judged.of_calibration or judged.of_other_thresholds):
+        if not by_minute and any(judged.left_out.values()):
             message += f": {'; '.join(judged.notes_on_left_out)}"
             hint = (
                 "judge frames that the calibration does not hold, on the page of segunc review "
@@ -422,10 +437,7 @@ def _risk(
         notes.append(judged.note_on_dates)
     losses = np.array([*losses_by_frame.values()])
     risk = _bounded_risk(losses, _risk_words(threshold), options.level)
-    risk["left_out"] = {
-        "calibration": judged.of_calibration,
-        "threshold": judged.of_other_thresholds,
-    }
+    risk["left_out"] = judged.left_out
     risk["unstated"] = judged.unstated
     return risk, notes
 

@@ -12,12 +12,14 @@ from segunc.core.errors import InputError
 from segunc.core.files import write_json
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
+from segunc.core.terminal import counted
 from segunc.core.urls import local_folder
 from segunc.decisions.flags import read_thresholds
 from segunc.gallery.fiftyone_dataset import read_tags, write_dataset
 from segunc.gallery.review_page import (
     EarlierVerdicts,
     earlier_verdicts,
+    frames_of_other_images,
     note_on_program,
     page_of,
     run_id,
@@ -35,8 +37,9 @@ from segunc.maps.verdicts import (
     note_on_changes,
     note_on_dates,
     note_on_thresholds,
-    read_verdicts,
+    read_verdict_files,
     summary_table,
+    verdicts_on_images,
 )
 from segunc.options import ReviewOptions, flags_of, takes
 from segunc.verbs.evaluate import label_sources
@@ -121,11 +124,8 @@ def _write_dataset(options: ReviewOptions) -> ReviewResult:
     if not options.out:
         raise InputError("the files of the data set have no place", hint="--out fiftyone")
     reader = open_maps(local_folder(options.maps))
-    verdicts: list[Verdict] = []
-    if options.verdicts:
-        run = run_id(reader)
-        lists = [read_verdicts(Path(path), run, reader.frames) for path in options.verdicts]
-        verdicts = merge_verdicts(lists)
+    paths = [Path(path) for path in options.verdicts or ()]
+    on_images = read_verdict_files(paths, run_id(reader), reader)
     labels = label_sources(options)
     with ConsoleProgress() as progress:
         written = write_dataset(
@@ -137,9 +137,9 @@ def _write_dataset(options: ReviewOptions) -> ReviewResult:
             scores=options.scores,
             fps=options.fps,
             flag=read_thresholds(options.flag),
-            verdicts=verdicts,
+            verdicts=merge_verdicts(on_images.lists),
         )
-    notes = (*labels.notes, *written.notes)
+    notes = (*labels.notes, *on_images.notes, *written.notes)
     return ReviewResult(notes=notes, failure=written.failure, dataset=written.name)
 
 
@@ -155,9 +155,14 @@ def _read_tags(path: Path, options: ReviewOptions) -> ReviewResult:
             hint="leave out --out",
         )
     reader = open_maps(local_folder(options.maps))
-    verdicts = read_tags(local_folder(options.maps))
+    on_images = verdicts_on_images([read_tags(local_folder(options.maps))], reader)
+    (verdicts,) = on_images.lists
     write_json(path, verdict_file(run_id(reader), verdicts))
-    return ReviewResult(verdicts=summary_table(verdicts, len(reader.frames)), path=path)
+    return ReviewResult(
+        verdicts=summary_table(verdicts, len(reader.frames)),
+        path=path,
+        notes=tuple(on_images.notes),
+    )
 
 
 def _failure(record: Mapping[str, Any]) -> str:
@@ -209,6 +214,7 @@ def _notes_on(
         note_on_changes(given),
         note_on_thresholds(merged),
         _note_on_earlier(earlier, lists, out),
+        earlier.note_on_images,
     )
     return tuple(note for note in notes if note)
 
@@ -240,13 +246,20 @@ def _earlier_on(
     """Return the verdicts that a page holds from earlier imports.
 
     Raises:
-        InputError: the page is of other maps, or an option of the page is given.
+        InputError: the page is of other maps or of other images, or an option of the page is given.
     """
     out = Path(str(options.out))
     if page.get("run") != run_id(reader):
         raise InputError(
             f"{out} is a review page of other maps than those in {reader.place}",
             hint="give the --out of their page, or a new folder",
+        )
+    changed = frames_of_other_images(out, reader)
+    if changed:
+        raise InputError(
+            f"{out} shows {counted(len(changed), 'frame')}, first {changed[0]}, of other images "
+            f"than the maps in {reader.place} are of now",
+            hint="first segunc review without --import makes the page again",
         )
     _refuse_page_options(options)
     return earlier_verdicts(out, reader)
@@ -258,11 +271,11 @@ def _import(paths: Sequence[Path], options: ReviewOptions) -> ReviewResult:
     """
     reader = open_maps(local_folder(options.maps))
     run = run_id(reader)
-    lists = [read_verdicts(path, run, reader.frames) for path in paths]
+    on_images = read_verdict_files(paths, run, reader)
     page = page_of(Path(options.out)) if options.out else None
     earlier = _earlier_on(page, reader, options) if page else EarlierVerdicts([], "")
-    verdicts = merge_verdicts([earlier.kept, *lists])
-    notes = _notes_on(verdicts, earlier, lists, options.out)
+    verdicts = merge_verdicts([earlier.kept, *on_images.lists])
+    notes = (*on_images.notes, *_notes_on(verdicts, earlier, on_images.lists, options.out))
     tables = [
         summary_table(verdicts, len(reader.frames)),
         agreement_table(verdicts),

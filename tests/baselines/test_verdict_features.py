@@ -78,6 +78,7 @@ class Drive:
 
     def write(self, path: Path, *verdicts: tuple[str, str, Any], **changes: Any) -> Path:
         """Write a file of verdicts (frame, verdict, region)."""
+        reader = open_maps(self.maps)
         entries = []
         for frame, verdict, region in verdicts:
             entries.append(
@@ -88,12 +89,13 @@ class Drive:
                     "time": "2026-01-01T00:00:00Z",
                     "reviewer": "Ana",
                     "region": region,
+                    "image_hash": reader.image_hash(frame),
                 }
             )
         content = {
             "format": "segunc-verdicts",
             "version": 2,
-            "run": run_id(open_maps(self.maps)),
+            "run": run_id(reader),
             "verdicts": entries,
         }
         path.write_text(json.dumps(content | changes))
@@ -233,6 +235,23 @@ def test_a_region_that_reviewers_dispute_stays_out(drive: Drive, tmp_path: Path)
     assert entry["files"].keys() == {"ana.json", "ben.json"}
     assert (entry["false_alarms"], entry["to_find"]) == (1, 1)
     assert knn(model, drive.images / "c.png")[OTHER].max() > THRESHOLD
+
+
+def test_verdicts_on_an_earlier_image_stay_out_of_the_bank(drive: Drive, tmp_path: Path) -> None:
+    """The maps of a frame are made again if its image changes, and its regions are others then."""
+    (region,) = drive.regions("a")
+    odd, _ = drive.regions("c")
+    file = drive.write(tmp_path / "v.json", ("a", "false-alarm", region), ("c", "false-alarm", odd))
+    content = json.loads(file.read_text())
+    content["verdicts"][0]["image_hash"] = "of the image before"
+    file.write_text(json.dumps(content))
+    said: list[str] = []
+    settings = FeatureDensity(verdicts=str(file), maps=str(drive.maps), compared=0)
+    model = settings.fit(load_model(drive.model), device="cpu", say=said.append)
+    assert "1 verdict is left out, on 1 frame that had another image when judged" in said[0]
+    (entry,) = model.attachments["features"].verdicts
+    assert (entry["false_alarms"], entry["frames"]) == (1, 1)
+    assert list(entry["learned"]) == ["c"]
 
 
 def test_alarms_of_a_score_without_the_bank_are_not_compared(drive: Drive, tmp_path: Path) -> None:

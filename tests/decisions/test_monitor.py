@@ -641,7 +641,7 @@ def test_verdicts_on_frames_of_the_calibration_are_left_out(
     found = monitor(**options)
     risk = found.state["risk"]
     assert (risk["verdicts"], risk["estimate"]) == (7, 0)
-    assert risk["left_out"] == {"calibration": 9, "threshold": 0}
+    assert risk["left_out"] == {"image": 0, "calibration": 9, "threshold": 0}
     assert "9 verdicts are left out, on 9 calibration frames" in found.notes
     write_verdicts(options["verdicts"][0], reader, on_calibration)
     with pytest.raises(InputError, match="missed objects: 9 verdicts are left out") as refusal:
@@ -659,7 +659,7 @@ def test_verdicts_at_another_threshold_are_left_out(calibrated: Calibrated, tmp_
     found = monitor(**options)
     risk = found.state["risk"]
     assert (risk["verdicts"], risk["estimate"]) == (6, 0)
-    assert risk["left_out"] == {"calibration": 0, "threshold": 4}
+    assert risk["left_out"] == {"image": 0, "calibration": 0, "threshold": 4}
     (note,) = [note for note in found.notes if "left out" in note]
     assert note.startswith(
         "4 verdicts are left out, on 4 frames judged at another threshold than entropy >= 0.5, "
@@ -714,6 +714,32 @@ def test_verdicts_on_maps_of_another_preparation_are_of_another_threshold() -> N
     assert not plain.unprepared
 
 
+def test_the_monitor_leaves_out_verdicts_on_other_images(
+    calibrated: Calibrated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = calibrated(0.0) | {"verdicts": [tmp_path / "verdicts.json"]}
+    reader = MapsReader(options["maps"])
+    monkeypatch.setattr(MapsReader, "image_hash", lambda self, name: f"now {name}")
+    on_these = []
+    for name in reader.frames[:6]:
+        judged_now = {"frame": name, "verdict": "true-alarm", "image_hash": f"now {name}"}
+        on_these.append(judged_now | AT)
+    on_others = []
+    for name in reader.frames[6:10]:
+        judged_before = {"frame": name, "verdict": "missed", "image_hash": f"before {name}"}
+        on_others.append(judged_before | AT)
+    write_verdicts(options["verdicts"][0], reader, [*on_these, *on_others])
+    found = monitor(**options)
+    risk = found.state["risk"]
+    assert (risk["verdicts"], risk["estimate"]) == (6, 0)
+    assert risk["left_out"] == {"image": 4, "calibration": 0, "threshold": 0}
+    (note,) = [note for note in found.notes if "left out" in note]
+    assert note.startswith("4 verdicts are left out, on 4 frames that had another image when")
+    write_verdicts(options["verdicts"][0], reader, on_others)
+    with pytest.raises(InputError, match="missed objects: 4 verdicts are left out"):
+        monitor(**options)
+
+
 def test_the_monitor_counts_verdicts_of_the_preparation_of_its_threshold(
     calibrated: Calibrated, tmp_path: Path
 ) -> None:
@@ -730,7 +756,7 @@ def test_the_monitor_counts_verdicts_of_the_preparation_of_its_threshold(
     write_verdicts(options["verdicts"][0], reader, [*at_this, *widened])
     risk = monitor(**options).state["risk"]
     assert (risk["verdicts"], risk["estimate"]) == (6, 0)
-    assert risk["left_out"] == {"calibration": 0, "threshold": 4}
+    assert risk["left_out"] == {"image": 0, "calibration": 0, "threshold": 4}
 
 
 def test_a_threshold_that_was_typed_is_the_calibrated_one() -> None:

@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc import review
 from segunc.core.errors import InputError
 from segunc.decisions.flags import Threshold
 from segunc.gallery.fiftyone_dataset import dataset_name, field_name, read_tags, write_dataset
@@ -21,7 +22,7 @@ from segunc.gallery.review_page import run_id
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
 from segunc.maps.verdicts import Verdict, read_verdicts
-from tests.support.scenes import LABEL_MAP, NAMES, SIZE, Scene, labels_of
+from tests.support.scenes import LABEL_MAP, NAMES, SIZE, Scene, Widened, labels_of, write_mask
 from tests.verbs.processes import refuse, succeed
 
 CHANGED = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
@@ -172,6 +173,54 @@ def test_tags_come_back_as_verdicts_that_every_verb_reads(library, scene, tmp_pa
     assert sum(region.mask[1::2]) == region.area
     assert region.threshold == 0.5
     assert verdicts[1].time == CHANGED.isoformat()
+
+
+def test_tags_are_verdicts_on_the_images_of_the_data_set(library, scene, tmp_path, monkeypatch):
+    write(scene, tmp_path / "files")
+    reader = MapsReader(scene.maps)
+    samples = library.datasets[dataset_name(reader)].samples
+    for sample in samples[:3]:
+        sample.tags = ["missed"]
+    del samples[2].__dict__["image_hash"]  # as a data set of an earlier version
+    first, *_ = reader.frames
+    recorded = MapsReader.image_hash
+
+    def changed(self: MapsReader, name: str) -> str | None:
+        return "of a new image" if name == first else recorded(self, name)
+
+    monkeypatch.setattr(MapsReader, "image_hash", changed)
+    result = review(maps=scene.maps, tags=tmp_path / "verdicts.json")
+    assert result.notes == (
+        f"1 verdict is left out, on 1 frame that had another image when judged, first frame "
+        f"{first}: the maps are of the new one",
+        "1 verdict names no image, as of an earlier version; taken as given on the images of "
+        "these maps",
+    )
+    verdicts = read_verdicts(result.path, run_id(reader), reader.frames)
+    hashes = [(verdict.frame, verdict.image_hash) for verdict in verdicts]
+    second, third = reader.frames[1:3]
+    assert hashes == [(second, recorded(reader, second)), (third, None)]
+
+
+def test_tags_keep_the_preparation_of_the_map(library, scene, tmp_path):
+    """As a map that was not prepared, other regions would be compared."""
+    flag = {"entropy": Widened(0.5, smallest=4)}
+    write_dataset(scene.maps, tmp_path / "files", flag=flag)
+    samples = library.datasets[dataset_name(MapsReader(scene.maps))].samples
+    judged = next(sample for sample in samples if sample.flagged.detections)
+    judged.flagged.detections[0].tags = ["false-alarm"]
+    (verdict,) = read_tags(scene.maps)
+    assert verdict.given_at == ("entropy", 0.5, "--margin 2")
+
+
+def test_means_are_of_the_pixels_that_count(library, copy, tmp_path):
+    write_mask(copy)
+    write_dataset(copy, tmp_path / "files")
+    reader = MapsReader(copy)
+    samples = library.datasets[dataset_name(reader)].samples
+    for sample in samples:
+        kept = reader.read(sample.frame, "entropy")[:, 20:]
+        assert sample.entropy_mean == pytest.approx(float(kept.mean(dtype="float64")), abs=1e-12)
 
 
 def test_verdicts_become_tags(library, scene, tmp_path):

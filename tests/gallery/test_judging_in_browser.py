@@ -3,7 +3,6 @@ exported, and compared with another's.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,19 @@ import pytest
 
 from segunc import review
 from segunc.decisions.flags import Threshold
-from segunc.decisions.preparation import Preparation
 from segunc.gallery.review_page import run_id, write_review
 from segunc.maps.labelled import LabelSources
 from segunc.maps.reader import MapsReader
 from segunc.maps.verdicts import read_verdicts
-from tests.support.scenes import NAMES, SIZE, Scene, write_maps, write_page, write_video_scene
+from tests.support.scenes import (
+    NAMES,
+    SIZE,
+    Scene,
+    Widened,
+    write_maps,
+    write_page,
+    write_video_scene,
+)
 from tests.support.visits import Visit, name_reviewer
 
 
@@ -596,15 +602,6 @@ def test_a_verdict_on_a_frame_has_the_threshold_that_is_set(
     file = export(visit, "json", tmp_path / "verdicts.json")
     (verdict,) = read_verdicts(file, run_id(MapsReader(scene.maps)), NAMES)
     assert (verdict.score, verdict.threshold) == ("entropy", 0.6)
-
-
-@dataclass(frozen=True)
-class Widened(Threshold):
-    """A threshold of maps with a margin, which otherwise a file of segunc threshold records."""
-
-    @property
-    def preparation(self) -> Preparation:
-        return Preparation(margin=2)
 
 
 @pytest.mark.parametrize(("margin", "recorded"), [(True, "--margin 2"), (False, "")])

@@ -48,6 +48,9 @@ from tests.support.scenes import (
     write_page,
     write_picture,
 )
+from tests.support.visits import Visit
+
+LOGIT = "deterministic-max-logit"
 
 
 def column(index: Path, name: str) -> list[Any]:
@@ -312,7 +315,7 @@ def write_verdict_file(path: Path, run: str) -> list[dict[str, Any]]:
         "verdicts": [verdict],
     }
     path.write_text(json.dumps(content))
-    left_out = dict.fromkeys(("region", "score", "threshold", "preparation"))
+    left_out = dict.fromkeys(("region", "score", "threshold", "preparation", "image_hash"))
     return [verdict | {"reviewer": ""} | left_out]
 
 
@@ -344,6 +347,7 @@ def test_a_second_import_keeps_what_the_first_brought(scene: Scene, tmp_path: Pa
         content = json.loads(path.read_text())
         time = f"2026-01-0{day}T00:00:00Z"
         content["verdicts"][0] |= {"reviewer": reviewer, "verdict": verdict, "time": time}
+        content["verdicts"][0]["image_hash"] = MapsReader(scene.maps).image_hash(NAMES[1])
         path.write_text(json.dumps(content))
         files.append(path)
     first = segunc.review(maps=scene.maps, verdicts=[files[2]], out=out)
@@ -491,6 +495,51 @@ def test_a_page_inside_of_foreign_maps_is_refused(foreign_maps: Path) -> None:
         write_page(foreign_maps, foreign_maps / "review")
 
 
+@pytest.fixture
+def speckled(tmp_path: Path) -> Path:
+    """Maps of a frame with a bright speck of 36 pixels, and of one with a large, weak region."""
+    images = tmp_path / "images"
+    for name, box, level in (("speck", slice(2, 8), 255), ("weak", slice(2, 13), 155)):
+        picture = np.zeros((30, 40, 3), np.uint8)
+        picture[box, box] = level
+        write_picture(images, name, picture)
+    return write_maps(images, tmp_path / "maps")
+
+
+@pytest.mark.parametrize("flag", [{}, {"entropy": 0.5}])
+def test_frames_are_sorted_by_the_region_that_their_cards_show(
+    speckled: Path, tmp_path: Path, flag: dict[str, float]
+) -> None:
+    """A card shows no region below 50 pixels, however strong."""
+    reader = MapsReader(speckled)
+    recorded = [reader.records[name]["region"]["entropy"] for name in ("speck", "weak")]
+    assert recorded[0] > recorded[1] > 0, "of regions of any size"
+    index = write_page(speckled, tmp_path / "page", flag=flag)
+    speck, weak = (row["entropy"] for row in column(index, "statistics"))
+    assert column(index, "strongest")[0].get("entropy") is None
+    assert speck["region"] == 0
+    (alarm,) = column(index, "alarms")[1]
+    assert weak["region"] == pytest.approx(alarm["strength"])
+    of_one = write_page(speckled, tmp_path / "one", flag=flag, limit=1)
+    assert column(of_one, "name") == ["weak"]
+
+
+def test_a_page_of_the_worst_frames_reads_few_maps(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = MapsReader.read
+
+    def counting(self: MapsReader, name: str, score: str) -> Any:
+        read.append(name)
+        return original(self, name, score)
+
+    monkeypatch.setattr(MapsReader, "read", counting)
+    index = write_page(scene.maps, tmp_path / "page", scores=["entropy"], limit=1)
+    (name,) = column(index, "name")
+    assert set(read) == {name}
+
+
 def test_pixels_outside_a_mask_are_ignored_in_labels(
     copy: Path, scene: Scene, tmp_path: Path
 ) -> None:
@@ -514,6 +563,24 @@ def test_pixels_outside_a_mask_are_no_alarm_at_threshold_0(copy: Path, tmp_path:
     index = write_page(copy, tmp_path / "review", flag={"entropy": 0.0})
     for (alarm,) in column(index, "alarms"):
         assert (alarm["box"], alarm["area"]) == ([20, 0, 20, 30], 600)
+
+
+def test_pixels_outside_a_mask_are_never_above_a_negative_threshold(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    """A threshold of a logit is typed on the page; maps hold 0 outside of a mask."""
+    kept = np.full(SIZE, 255, np.uint8)
+    kept[:, :20] = 0
+    assert cv2.imwrite(str(tmp_path / "mask.png"), kept)
+    maps = write_maps(scene.images, tmp_path / "maps", region=Region(tmp_path / "mask.png"))
+    assert MapsReader(maps).read(NAMES[5], LOGIT)[:, :20].max() == 0
+    index = write_page(maps, tmp_path / "page", scores=["all"])
+    # The range of the colours is that of the pixels that count.
+    assert table(index, "page")["scores"][LOGIT]["high"] < -3
+    visit.open_frame(index, NAMES[5], f"&score={LOGIT}&layer={LOGIT}&flags=1&threshold=-5")
+    boxes = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region.box)")
+    assert boxes == [[20, 0, 20, 30]]
+    visit.shown("#flagged", "50.00 % of the frame")
 
 
 def test_an_object_is_found_at_the_share_of_the_threshold(scene: Scene, tmp_path: Path) -> None:

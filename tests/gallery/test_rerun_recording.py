@@ -16,7 +16,7 @@ from segunc.gallery.rerun_recording import FILE_NAME, LONGEST_SIDE, write_record
 from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
 from tests.maps.foreign import write_map
-from tests.support.scenes import NAMES, SCORES, SIZE, Scene, labels_of
+from tests.support.scenes import NAMES, SCORES, SIZE, Scene, labels_of, write_mask
 from tests.verbs.processes import refuse, succeed
 
 pytest.importorskip("rerun.chunk", reason="the extra rerun is not installed")
@@ -130,6 +130,16 @@ def test_frames_larger_than_the_limit_are_shrunk_with_their_boxes(tmp_path):
     (box,) = column(rows["/image/flagged/mine"], ":centers")[0]
     assert box == pytest.approx([60, 3.5])
     assert column(rows["/scores/mine"], ":format")[0][0]["width"] == LONGEST_SIDE
+
+
+def test_means_are_of_the_pixels_that_count(copy, tmp_path):
+    write_mask(copy)
+    written = write_recording(copy, tmp_path / "out", score=["entropy"])
+    reader = MapsReader(copy)
+    means = column(columns_of(written.path)["/mean/entropy"], ":scalars")
+    for name, (mean,) in zip(reader.frames, means, strict=True):
+        kept = reader.read(name, "entropy")[:, 20:]
+        assert mean == pytest.approx(float(kept.mean(dtype="float64")), abs=1e-12)
 
 
 def test_the_command_says_how_to_open_it(scene, tmp_path):

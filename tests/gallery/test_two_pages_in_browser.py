@@ -4,6 +4,7 @@ place.
 
 import json
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,28 @@ def test_undo_leaves_a_later_verdict_of_another_tab(index: Path, visit: Visit) -
     visit.shown("#live", f"another tab or a file changed the verdict on frame {FIRST}")
     assert verdicts_on(visit.page, FIRST) == ["false-alarm"]
     assert verdicts_on(tab, FIRST) == ["false-alarm"]
+
+
+def test_undo_of_a_note_goes_back_to_what_an_imported_file_said(
+    index: Path, tmp_path: Path, visit: Visit
+) -> None:
+    """Letters of one note are undone together, and a file may change the note between two."""
+    visit.open_frame(index, FIRST)
+    name_reviewer(visit, "Ana")
+    visit.page.fill("#note", "dusk")
+    visit.until("segunc.verdicts.all().length === 1")
+    file = export(visit, "json", tmp_path / "ana.json")
+    content = json.loads(file.read_text())
+    later = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    content["verdicts"][0] |= {"note": "dusk, rain", "time": later}
+    file.write_text(json.dumps(content))
+    visit.page.set_input_files("#import-file", file)
+    visit.shown("#notices", "1 verdict taken")
+    visit.page.fill("#note", "dusk, rain, wet road")
+    visit.page.click("#undo")
+    visit.shown("#live", "Undone: the note")
+    (entry,) = visit.page.evaluate("segunc.verdicts.all()")
+    assert entry["note"] == "dusk, rain"
 
 
 def test_nobody_takes_back_what_another_reviewer_said(index: Path, visit: Visit) -> None:

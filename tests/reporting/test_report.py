@@ -60,7 +60,7 @@ from segunc.reporting.summary_lines import number
 from segunc.verbs.evaluate import label_sources
 from tests.conftest import Job
 from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
-from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
+from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_mask, write_scene
 from tests.support.shadows import backgrounds, shadows_where_nothing_scrolls
 from tests.verbs.processes import SMALL, refuse, succeed
 
@@ -835,6 +835,33 @@ def test_pictures_of_failures_have_one_size(inputs: Any, sources: LabelSources) 
         pixels = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
         assert pixels is not None
         assert pixels.shape == (360, 960, 3)
+
+
+def dark_shares(pictures: list[dict[str, str]]) -> list[float]:
+    """Return which share of the score's view is nearly black in each picture."""
+    shares = []
+    for picture in pictures:
+        jpeg = np.frombuffer(base64.b64decode(picture["jpeg"]), np.uint8)
+        pixels = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
+        assert pixels is not None
+        view = pixels[:, pixels.shape[1] // 2 :].astype(int)
+        shares.append(float((view.sum(axis=2) < 100).mean()))
+    return shares
+
+
+def test_pictures_of_failures_are_striped_where_a_mask_leaves_pixels_out(
+    inputs: Any, sources: LabelSources, scene: Scene, tmp_path: Path
+) -> None:
+    """A map holds 0 there, which looks as if somebody had measured it."""
+    whole = failures(inputs, sources)
+    assert not whole.masked
+    assert max(dark_shares(whole.pictures)) < 0.25
+    maps = Path(shutil.copytree(scene.maps, tmp_path / "maps"))
+    write_mask(maps)
+    inputs.maps = [MapsReader(maps)]
+    masked = failures(inputs, sources)
+    assert masked.masked
+    assert max(dark_shares(masked.pictures)) > 0.25
 
 
 def test_missed_objects_are_those_of_the_labels(inputs: Any, sources: LabelSources) -> None:

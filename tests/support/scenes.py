@@ -12,15 +12,17 @@ import numpy as np
 
 from segunc.data.labels import LabelMap
 from segunc.decisions.flags import Threshold
+from segunc.decisions.preparation import Preparation
 from segunc.frames.sources import open_source
 from segunc.gallery.condensed import condense
 from segunc.gallery.pictures import WrittenPictures, write_pictures
 from segunc.gallery.review_page import write_review
 from segunc.maps.labelled import LabelSources
 from segunc.maps.manifest import build_manifest
+from segunc.maps.regions import Region
 from segunc.maps.store import MapsWriter
 from segunc.scores import SCORES as SCORES_OF_TOOL
-from tests.maps.fakes import CLASSES, PALETTE
+from tests.maps.fakes import CLASSES, PALETTE, edit_manifest
 
 NAMES = ("a dark", "b&<mid>#1", "c%20 100%", "sub/d", "sub/e 'quoted'", "sub/f bright")
 SIZE = (30, 40)
@@ -44,7 +46,7 @@ class Reasoned(dict[str, Any]):
 
 def score_maps(grey: Any, seed: int) -> dict[str, Any]:
     """Textured maps whose mean follows the picture's brightness."""
-    noise = np.random.default_rng(seed).random(SIZE, np.float32)
+    noise = np.random.default_rng(seed).random(grey.shape, np.float32)
     entropy = np.clip(0.75 * grey + 0.25 * noise, 0, 1).astype(np.float32)
     return {
         "entropy": entropy,
@@ -94,10 +96,12 @@ def write_maps(
     scores: Sequence[str] = SCORES,
     reasons: Any = None,
     recorded: Mapping[str, Any] | None = None,
+    region: Region | None = None,
     **described: Any,
 ) -> Path:
-    """Write maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel, and
-    ``recorded`` is what the run records beside the usual.
+    """Write maps of a folder of pictures, of a model that is none; ``reasons`` are of a pixel,
+    ``recorded`` is what the run records beside the usual, and pixels outside of ``region`` are left
+    out.
     """
     source = open_source(images)
     run = {
@@ -117,7 +121,7 @@ def write_maps(
     manifest = build_manifest(
         run, scores, device="cpu", classes=CLASSES, palette=PALETTE, model=model, **described
     )
-    with MapsWriter(out, manifest) as writer:
+    with MapsWriter(out, manifest, region=region) as writer:
         for frame in source.frames():
             grey = frame.image.mean(axis=2).astype(np.float32) / 255
             prediction = np.where(grey > 0.5, 2, 0).astype(np.uint8)
@@ -146,6 +150,24 @@ def frame_of(index: int) -> tuple[Any, Any, Any]:
     truth[:, 20:] = 2
     truth[0] = 255
     return picture, anomaly, truth
+
+
+def write_mask(maps: Path) -> None:
+    """Leave the left half of every frame out of maps, as predict --mask does."""
+    kept = np.full(SIZE, 255, np.uint8)
+    kept[:, : SIZE[1] // 2] = 0
+    assert cv2.imwrite(str(maps / "mask.png"), kept)
+    record = {"file": "mask.png", "sha256": Region(maps / "mask.png").sha256}
+    edit_manifest(maps, lambda content: content.update(mask=record))
+
+
+@dataclass(frozen=True)
+class Widened(Threshold):
+    """A threshold of maps with a margin, which otherwise a file of segunc threshold records."""
+
+    @property
+    def preparation(self) -> Preparation:
+        return Preparation(margin=2)
 
 
 def write_picture(folder: Path, name: str, content: Any) -> None:

@@ -389,8 +389,19 @@
   }
 
   function thumbnail(index, content, words) {
-    const src = `thumbnails/${table.folder(index)}/${encodeURIComponent(content)}.jpg`;
-    return element("img", { src, alt: words, decoding: "async", draggable: "false" });
+    const folder = table.folder(index);
+    const src = `thumbnails/${folder}/${encodeURIComponent(table.thumbnail(index, content))}`;
+    const onerror = () => askWhetherOutdated(`frames/${folder}/${content}`);
+    return element("img", { src, alt: words, decoding: "async", draggable: "false", onerror });
+  }
+
+  /* A thumbnail that is not there may be one of a page in whose place another was written: a script
+     of the frame tells it. One such script is enough. */
+  let asked = false;
+  function askWhetherOutdated(key) {
+    if (asked) return;
+    asked = true;
+    segunc.load(key).catch(() => {}); // it tells by an event
   }
 
   /* Where a value lies in the fixed range of its score. */

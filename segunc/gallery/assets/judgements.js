@@ -22,8 +22,8 @@
   const regionWords = (region, verdict) =>
     verdict === "missed" && region.score === null ? "missed object" : REGION_WORDS[verdict];
   const listeners = [];
-  // key -> {frame, region, reviewer, verdict, note, time, score, threshold, preparation}; the last
-  // three are those that were set when a frame was judged
+  // key -> {frame, region, reviewer, verdict, note, time, score, threshold, preparation,
+  // image_hash}; score, threshold and preparation are those that were set when a frame was judged
   const entries = new Map();
   // Changes of this visit, each a list of steps [key, before, after], of which the last is told.
   const done = [];
@@ -31,8 +31,8 @@
   let storable = true;
   let name = null;
   let leftOut = 0; // entries of this browser that no verdict can be read from
-  // Its entries on frames that this page does not have, though it has all frames of its maps: a
-  // page that is older or newer than this one has them.
+  // Its entries on frames that this page does not have, though it has all frames of its maps, and
+  // on other images than its frames have: a page that is older or newer than this one has them.
   let elsewhere = [];
 
   /* A region is known by its score (none where it was drawn by hand) and its box. */
@@ -105,37 +105,60 @@
     };
   }
 
-  /* Whether an entry may count here. A page of some of the frames keeps what was said of the
-     others. */
-  const isHere = ({ frame }) => table.index(frame) !== null || table.count !== page.total;
+  /* Whether an entry may be on the image that its frame has here. Earlier versions did not write
+     the hash of the image; frames of a video, and maps of another tool, have none. */
+  function isOnImage({ frame, image_hash: judged }) {
+    const shown = table.imageHash(frame);
+    return judged === null || shown === null || judged === shown;
+  }
 
-  /* An entry out of a file on a frame that counts here; null where it is none. */
+  /* Whether an entry of an earlier version does not say on which image it was given. */
+  const namesNoImage = ({ frame, verdict, image_hash: judged }) =>
+    verdict && judged === null && table.imageHash(frame) !== null;
+
+  /* Whether a frame may be judged here. A page of some of the frames keeps what was said of the
+     others. */
+  const isFrameHere = ({ frame }) => table.index(frame) !== null || table.count !== page.total;
+
+  /* Whether an entry counts here. */
+  const isHere = (entry) => isFrameHere(entry) && isOnImage(entry);
+
+  /* An entry out of a file on a frame of this page, which may be on another image of it; null where
+     it is none. */
   function clean(raw) {
     const entry = cleanEntry(raw);
-    return entry && isHere(entry) ? entry : null;
+    return entry && isFrameHere(entry) ? entry : null;
+  }
+
+  /* The texts of an entry, and the hash of its image; null where one is no text. */
+  function cleanTexts(raw) {
+    const { frame, verdict, note, time, image_hash = null } = raw;
+    const reviewer = raw.reviewer ?? "";
+    if (![frame, verdict, note, time, reviewer].every(isText)) return null;
+    if (!isTextOrNull(image_hash)) return null;
+    return {
+      frame,
+      reviewer: wellFormed(reviewer),
+      verdict,
+      note: wellFormed(note),
+      time: cleanTime(time),
+      image_hash: image_hash && wellFormed(image_hash),
+    };
   }
 
   /* An entry out of a file or of this browser's storage with its fields as `review --import` reads
      them; null where it is none. */
   function cleanEntry(raw) {
     if (raw === null || typeof raw !== "object") return null;
-    const { frame, verdict, note, time } = raw;
-    const reviewer = raw.reviewer ?? "";
-    if (![frame, verdict, note, time, reviewer].every(isText)) return null;
-    const region = cleanRegion(raw.region, frame);
-    if (region === undefined) return null;
+    const texts = cleanTexts(raw);
     const setting = cleanSetting(raw);
-    if (setting === null) return null;
-    if (verdict && !Object.hasOwn(region ? REGION_WORDS : WORDS, verdict)) return null;
-    return {
-      frame,
-      region,
-      reviewer: wellFormed(reviewer),
-      verdict,
-      note: wellFormed(note),
-      time: cleanTime(time),
-      ...setting,
-    };
+    if (texts === null || setting === null) return null;
+    const { frame, image_hash, ...said } = texts;
+    // Another image may have another size.
+    const region = cleanRegion(raw.region, isOnImage(texts) ? frame : null);
+    if (region === undefined) return null;
+    if (said.verdict && !Object.hasOwn(region ? REGION_WORDS : WORDS, said.verdict)) return null;
+    return { frame, region, ...said, ...setting, image_hash };
   }
 
   /* Add clean entries; of two by one reviewer on one thing the later stays. Gives how many were
@@ -265,7 +288,7 @@
   }
 
   const NO_THRESHOLD = { score: null, threshold: null, preparation: null };
-  const CHANGING = ["verdict", "note", "score", "threshold", "preparation"];
+  const CHANGING = ["verdict", "note", "score", "threshold", "preparation", "image_hash"];
 
   /* Whether two entries are on regions of one outline, or on none. A page of an earlier version
      gave a region of the same area other pixels. */
@@ -276,11 +299,20 @@
   }
 
   /* Change the verdict or the note on a frame, or on a region of it, in the reviewer's name. A
-     verdict that is given again counts for the threshold that is set and for the outline that is
-     seen now. `earlier` is the region, of another outline, that had the verdict until now. */
+     verdict that is given again counts for the threshold that is set, and for the outline and the
+     image that are seen now. `earlier` is the region, of another outline, that had the verdict
+     until now. */
   function set(frame, changes, region = null, earlier = null) {
-    const reviewer = name ?? "";
-    const blank = { frame, region, reviewer, verdict: "", note: "", time: "", ...NO_THRESHOLD };
+    const blank = {
+      frame,
+      region,
+      reviewer: name ?? "",
+      verdict: "",
+      note: "",
+      time: "",
+      ...NO_THRESHOLD,
+      image_hash: table.imageHash(frame),
+    };
     const key = keyOf(blank);
     const before = entries.get(key) ?? blank;
     const after = withChanges(before, changes, region);
@@ -297,6 +329,7 @@
     const after = { ...before, ...changes };
     after.note = wellFormed(after.note);
     if (!Object.hasOwn(changes, "verdict")) return after;
+    if (after.verdict) after.image_hash = table.imageHash(after.frame);
     if (!region) Object.assign(after, after.verdict ? thresholdNow() : NO_THRESHOLD);
     else if (after.verdict) after.region = region;
     return after;
@@ -313,15 +346,15 @@
   const isUnchanged = (before, after) =>
     isOneOutline(before, after) && CHANGING.every((field) => after[field] === before[field]);
 
-  /* Note a change, so that it can be undone. One note is one change, however many letters it
-     has. */
+  /* Note a change, so that it can be undone. One note is one change, however many letters it has,
+     unless another tab or a file has changed it in between. */
   function remember(steps) {
     const [key, before, after] = steps.at(-1);
     const last = done.at(-1)?.at(-1);
     const isNote = before.note && before.note !== after.note;
     const wasNote = last && last[1].note !== last[2].note && last[1].verdict === last[2].verdict;
-    const goesOn = wasNote && last[0] === key && last[2].verdict === after.verdict && isNote;
-    if (goesOn && !undone.length) last[2] = after;
+    const goesOn = wasNote && isNote && last[0] === key && isUnchanged(last[2], before);
+    if (goesOn && last[2].verdict === after.verdict && !undone.length) last[2] = after;
     else done.push(steps);
     undone.length = 0;
   }
@@ -367,7 +400,8 @@
       return words(after.verdict) || `no longer ${words(before.verdict)}`;
     }
     if (after.note !== before.note) return "the note";
-    return isOneOutline(before, after) ? "the threshold" : "the outline";
+    if (!isOneOutline(before, after)) return "the outline";
+    return after.image_hash === before.image_hash ? "the threshold" : "the image that was judged";
   }
 
   /* Entries by frame, and the other reviewers, until the next change. */
@@ -546,7 +580,7 @@
   }
 
   function start() {
-    merge(imported.verdicts.map(clean).filter(Boolean));
+    merge(imported.verdicts.map(clean).filter((entry) => entry && isHere(entry)));
     const storedName = stored(NAME_KEY);
     name = storedName === null ? null : cleanName(storedName);
     merge(kept());
@@ -602,7 +636,12 @@
     /* Whether the browser keeps them; where it does not, only an export does. */
     kept: () => storable,
     leftOut: () => leftOut,
-    elsewhere: () => elsewhere.filter(written).length,
+    elsewhere: () => elsewhere.filter((entry) => written(entry) && isOnImage(entry)).length,
+    /* How many are on other images than their frames have here. */
+    onOtherImages: () => elsewhere.filter((entry) => written(entry) && !isOnImage(entry)).length,
+    /* How many do not say on which image they were given, though the maps do. */
+    withoutImage: () => all().filter(namesNoImage).length,
+    isOnImage,
     otherRuns,
     otherThresholds,
     onChange: (listener) => listeners.push(listener),

@@ -81,6 +81,30 @@
           "They are neither counted nor exported here.",
       );
     }
+    lines.push(...imageLines());
+    return lines;
+  }
+
+  /* That this browser keeps verdicts on other images than those of this page, or such that do not
+     say on which they were given. */
+  function imageLines() {
+    const lines = [];
+    const others = verdicts.onOtherImages();
+    if (others) {
+      const entries = others === 1 ? "1 verdict or note" : `${others} verdicts or notes`;
+      lines.push(
+        `This browser keeps ${entries} on frames that had another image when they were judged. ` +
+          "They are neither counted nor exported here. Judge these frames again.",
+      );
+    }
+    const unstated = verdicts.withoutImage();
+    if (unstated) {
+      const name = unstated === 1 ? "1 verdict names" : `${unstated} verdicts name`;
+      lines.push(
+        `${name} no image, as of an earlier version. They count as given on the images of this ` +
+          "page.",
+      );
+    }
     return lines;
   }
 

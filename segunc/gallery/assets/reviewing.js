@@ -164,8 +164,13 @@
     if (content.run !== page.run) {
       return `The file holds verdicts on another run (${content.run}); nothing was taken.`;
     }
-    const known = content.verdicts.map(verdicts.clean).filter(Boolean);
-    return sayTaken(known, verdicts.add(known), content.verdicts.length - known.length);
+    const cleaned = content.verdicts.map(verdicts.clean).filter(Boolean);
+    const known = cleaned.filter(verdicts.isOnImage);
+    const left = {
+      images: cleaned.length - known.length,
+      rest: content.verdicts.length - cleaned.length,
+    };
+    return sayTaken(known, verdicts.add(known), left);
   }
 
   /* That an import has ended judging without the verdicts of others; empty where it has not. */
@@ -183,7 +188,8 @@
     const old = known.length - taken;
     const words = [`${counted(taken, "verdict", "verdicts")} taken`];
     if (old) words.push(`${old} were already here, or are older than those here`);
-    if (left) words.push(`${left} are damaged or of frames that are not here`);
+    if (left.images) words.push(`${left.images} are on other images of these frames`);
+    if (left.rest) words.push(`${left.rest} are damaged or of frames that are not here`);
     const frames = [...new Set(known.map(({ frame }) => frame))];
     const disputed = disputedWords(frames);
     if (!disputed) return `${words.join(", ")}.`;

@@ -186,6 +186,10 @@
     name: (index) => frames[index].name,
     /* The file of a frame below its source, with its ending; the name where it is no file. */
     file: (name) => frames[indices.get(name)]?.file ?? name,
+    /* The hash of the image that the maps of a frame are of; null where it is not known. */
+    imageHash: (name) => frames[indices.get(name)]?.image_hash ?? null,
+    /* The file of the thumbnail of an image or a score, with the hash of its bytes. */
+    thumbnail: (index, content) => `${content}-${frames[index].thumbnails[content]}.jpg`,
     place: (index) => frames[index].place,
     folder: (index) => String(frames[index].place).padStart(6, "0"),
     size: (index) => frames[index].size,
