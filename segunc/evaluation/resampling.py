@@ -61,6 +61,14 @@ OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
 ABOUT = ("counts", "run", "bootstrap")
 """Sections whose numbers are about the evaluation; every other section holds numbers of a table."""
+ANOMALY_LABELS = "anomaly_labels"
+CLASS_LABELS = "class_labels"
+"""Kinds of labels, and keys of the sums of hashes of these labels in the counts of a result."""
+SIZES_OF_LABELS = {ANOMALY_LABELS: "anomaly_label_sizes", CLASS_LABELS: "class_label_sizes"}
+"""Keys of the sums of hashes of the sizes of labels, by kind."""
+UNIT_MEMBERS = "unit_members"
+"""Key of the sum of hashes of the frames with their resampled units, in how a result was
+resampled."""
 _REPLICATES_HASH = "replicates_sha256"
 NumberPath = tuple[str, ...]
 """Of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file."""

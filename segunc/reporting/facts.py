@@ -27,11 +27,12 @@ from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import (
     has_other_images,
+    has_other_labels,
     images_of_shared_frames,
     images_words,
     settings_words,
 )
-from segunc.evaluation.resampling import EvaluationResult
+from segunc.evaluation.resampling import SIZES_OF_LABELS, EvaluationResult
 from segunc.evaluation.small_objects import small_objects_of
 from segunc.evaluation.tables import exceeded
 from segunc.frames.source import HASH_DIGITS
@@ -205,11 +206,8 @@ def _other_labels(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
             names = _frame_names(first)
             if names is None or names != _frame_names(second) or has_other_images(first, second):
                 continue
-            for kind in ("class_labels", "anomaly_labels"):
-                hashes = {run.content["counts"].get(kind) for run in (first, second)}
-                if len(hashes) == 2 and None not in hashes:
-                    pairs.append((second.name, first.name))
-                    break
+            if any(has_other_labels(first, second, kind) for kind in SIZES_OF_LABELS):
+                pairs.append((second.name, first.name))
     return pairs
 
 

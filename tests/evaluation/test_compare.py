@@ -489,14 +489,15 @@ def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
     assert "— the file does not hold it: scores.msp.pooled.auroc of b." in text
 
 
-def test_other_labels_of_the_same_frames_are_not_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["anomaly_labels", "anomaly_label_sizes"])
+def test_other_labels_of_the_same_frames_are_not_compared(tmp_path: Path, key: str) -> None:
     for labels in ("b" * 16, "a" * 16):
         first = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.4}})
         paths = [first]
         for name, label_hash in (("a", "a" * 16), ("b", labels)):
             path = write_result(tmp_path / f"{name}.json", {"entropy": {"auroc": 0.4}})
             content = json.loads(path.read_text())
-            content["counts"]["anomaly_labels"] = label_hash
+            content["counts"][key] = label_hash
             content.pop("record_sha256", None)
             path.write_text(json.dumps(content))
             paths.append(path)
