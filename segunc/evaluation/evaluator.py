@@ -673,9 +673,7 @@ class Evaluator(Gatherer):
             for tally in self.tallies:
                 if isinstance(tally.part, Achieved) and tally.part.score == score:
                     tally.part.calibrated_units = calibrated
-            for note in notes_on_units(
-                guarantee, threshold.source, tested, calibrated, self.time_of
-            ):
+            for note in notes_on_units(threshold, tested, calibrated, self.time_of):
                 warnings.warn(note, NoteWarning, stacklevel=2)
 
     def numbers(self, read: Read | None = None) -> Result:
@@ -840,6 +838,6 @@ def _describe_threshold(
     flagged["threshold"] = threshold.value
     if threshold.guarantee:
         flagged["promise"] = threshold.promise
-        flagged["condition"] = threshold.guarantee.condition
+        flagged["condition"] = threshold.condition
         flagged["control"] = threshold.guarantee.control
         flagged["sizes"] = sorted(sizes)

@@ -27,6 +27,7 @@ from scipy.stats import binomtest
 
 import segunc
 from segunc.core.files import file_sha256
+from segunc.core.places import names_apart
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import encoding_of_masks
 from segunc.decisions.flags import Threshold
@@ -54,7 +55,7 @@ from segunc.reporting.failures import (
     commonest_mistake,
     failures,
 )
-from segunc.reporting.inputs import Domain, _name_among
+from segunc.reporting.inputs import Domain
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
 from segunc.verbs.evaluate import label_sources
@@ -548,11 +549,7 @@ def test_what_does_not_belong_together_is_refused(
 
 def test_files_of_one_name_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a/run/t.json", "b/run/t.json", "c.json")]
-    assert [_name_among(path, paths) for path in paths] == [
-        "a/run/t.json",
-        "b/run/t.json",
-        "c.json",
-    ]
+    assert [*names_apart(paths)] == ["a/run/t.json", "b/run/t.json", "c.json"]
 
 
 def test_frames_whose_lines_are_lost_are_said_by_summary_and_report(
