@@ -318,7 +318,12 @@ class Gatherer:
                 if stamp is not None:
                     images[frame] = stamp[:IMAGE_HASH_LENGTH]
             self._replicates = Replicates(
-                tuple(rows), values, self.resampling.seed, units, images=images
+                paths=tuple(rows),
+                values=values,
+                seed=self.resampling.seed,
+                units=units,
+                images=images,
+                frames=tuple(self.images),
             )
         return self._replicates
 

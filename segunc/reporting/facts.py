@@ -81,8 +81,9 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
     results = [_result(inputs, run, *trainings) for run in inputs.results]
     thresholds = []
     for name, threshold in inputs.thresholds.items():
-        achieved = _worst_first(_achieved(results, threshold, name))
-        others = list(_made_with_others(results, threshold))
+        sha256 = inputs.threshold_hashes[name]
+        achieved = _worst_first(_achieved(results, threshold, name, sha256))
+        others = list(_made_with_others(results, threshold, sha256))
         made = {"file": name, "achieved": achieved, "others": others}
         thresholds.append({**asdict(threshold), **made})
     domain = _domain(inputs, results)
@@ -252,9 +253,13 @@ def _file_of(run: EvaluationResult) -> str:
 
 def _frame_names(run: EvaluationResult) -> Sequence[str] | None:
     """Return the names of the frames of a result; None where it does not record them."""
-    if run.replicates is None or run.content.get("bootstrap", {}).get("unit") != "frame":
+    if run.replicates is None:
         return None
-    return run.replicates.units
+    if run.replicates.frames:
+        return run.replicates.frames
+    # Of an earlier version.
+    unit = run.content.get("bootstrap", {}).get("unit")
+    return run.replicates.units if unit == "frame" else None
 
 
 def _with_data_words(values: Row, recorded: Row) -> Facts:
@@ -472,9 +477,8 @@ def _names_tested_apart(inputs: Inputs, results: Sequence[Row]) -> set[str]:
     them with the frames of its calibration, so an equal name means another frame."""
     names: set[str] = set()
     for run, result in zip(inputs.results, results, strict=True):
-        checked = any(_flagged_with(result, threshold) for threshold in inputs.thresholds.values())
-        if checked and run.replicates:
-            names.update(run.replicates.units)
+        if any(_made_with_thresholds(inputs, result)):
+            names.update(_frame_names(run) or ())
     return names
 
 
@@ -612,6 +616,7 @@ def _data_of(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
         "role": role,
         "calibrated": calibrated,
         "namesakes_of_calibrated": namesakes,
+        "may_be_calibrated": _may_be_calibrated(inputs, run),
         "learned": learned,
         "labelled": f"{data}, {labelled} ({named})",
         "with_anomalies": f"{data}, {with_anomalies} ({named})",
@@ -681,13 +686,22 @@ def _calibration_frames(inputs: Inputs, run: EvaluationResult) -> tuple[int, int
     names = set(_frame_names(run) or ())
     calibrated: set[str] = set()
     others: set[str] = set()
-    for threshold in inputs.thresholds.values():
-        if _flagged_with({"content": run.content}, threshold) is None:
+    made_with = _made_with_thresholds(inputs, {"content": run.content})
+    for threshold, made in zip(inputs.thresholds.values(), made_with, strict=True):
+        if not made:
             of_name = names.intersection(threshold.frames)
             of_other_image = _other_than_calibrated(run, of_name, threshold)
             calibrated |= of_name - of_other_image
             others |= of_other_image
     return len(calibrated), len(others - calibrated)
+
+
+def _may_be_calibrated(inputs: Inputs, run: EvaluationResult) -> bool:
+    """Return whether a result names no frames, so that nobody knows whether it holds calibration
+    frames of a threshold that it was not made with.
+    """
+    made_with = _made_with_thresholds(inputs, {"content": run.content})
+    return _frame_names(run) is None and not all(made_with)
 
 
 def _missed(bins: Row) -> list[list[Any]]:
@@ -703,16 +717,35 @@ def _missed(bins: Row) -> list[list[Any]]:
     return rows
 
 
-def _flagged_with(result: Row, promised: GuaranteedThreshold) -> Row | None:
+def _flagged_with(result: Row, promised: GuaranteedThreshold, sha256: str) -> Row | None:
     """Return what a result says of a threshold, or None where it was made without it. It knows its
-    threshold by promise and value: what a bare value flags is no such loss."""
-    row: Row = result["content"].get("flagged", {}).get(promised.score, {})
-    same = row.get("promise") == promised.promise
+    threshold by the file, and by promise and value, which a group of frames has of its own: what a
+    bare value flags is no such loss.
+
+    Args:
+        result: with its ``content``.
+        promised: the threshold.
+        sha256: of its file. Another one may have the same promise and value, and be calibrated on
+            the frames of the result.
+    """
+    content = result["content"]
+    row: Row = content.get("flagged", {}).get(promised.score, {})
+    recorded = content.get("run", {}).get("thresholds", {}).get(promised.score, {})
+    same = row.get("promise") == promised.promise and recorded.get("sha256") in (None, sha256)
     return row if same and math.isclose(row["threshold"], promised.value) else None
 
 
+def _made_with_thresholds(inputs: Inputs, result: Row) -> list[bool]:
+    """Return of each threshold of a report whether a result was made with it."""
+    made_with = []
+    for name, threshold in inputs.thresholds.items():
+        row = _flagged_with(result, threshold, inputs.threshold_hashes[name])
+        made_with.append(row is not None)
+    return made_with
+
+
 def _achieved(
-    results: Sequence[Facts], promised: GuaranteedThreshold, source: str
+    results: Sequence[Facts], promised: GuaranteedThreshold, source: str, sha256: str
 ) -> Iterator[Facts]:
     """Yield of each result that was made with a threshold, and of each risk that it bounds, the
     mean loss of the units and whether that keeps to the level.
@@ -721,9 +754,10 @@ def _achieved(
         results: all of the report.
         promised: the threshold.
         source: name of its file.
+        sha256: of the file.
     """
     for result in results:
-        row = _flagged_with(result, promised)
+        row = _flagged_with(result, promised, sha256)
         if row is None:
             continue
         for control, level in promised.levels.items():
@@ -754,12 +788,15 @@ def _achieved(
             }
 
 
-def _made_with_others(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterator[Facts]:
-    """Yield each threshold that results were made with in the place of a promised one: the name of
-    the result, the score, the value, and ``control`` and ``level`` of a promise, else None.
+def _made_with_others(
+    results: Sequence[Facts], promised: GuaranteedThreshold, sha256: str
+) -> Iterator[Facts]:
+    """Yield each threshold that results were made with in the place of a promised one, whose file
+    has the ``sha256``: the name of the result, the score, the value, ``control`` and ``level`` of a
+    promise, else None, and whether the promise and the value are the ``same``.
     """
     for result in results:
-        if _flagged_with(result, promised) is not None:
+        if _flagged_with(result, promised, sha256) is not None:
             continue
         for score, row in result["content"].get("flagged", {}).items():
             yield {
@@ -768,6 +805,8 @@ def _made_with_others(results: Sequence[Facts], promised: GuaranteedThreshold) -
                 "value": row["threshold"],
                 "control": row.get("control") if row.get("promise") else None,
                 "level": row.get("level"),
+                "same": row.get("promise") == promised.promise
+                and math.isclose(row["threshold"], promised.value),
             }
 
 

@@ -132,9 +132,11 @@ class Inputs:
         results = load_results(given["runs"])
         self.maps = [open_maps(path) for path in given["maps"]]
         self.thresholds: dict[str, GuaranteedThreshold] = {}
+        self.threshold_hashes: dict[str, str] = {}
         for name, path in self.files.items():
             if path in given["threshold"]:
                 self.thresholds[name] = read_threshold(path)
+                self.threshold_hashes[name] = file_sha256(path)
         self.monitor = _read_monitor(given["monitor"][0]) if given["monitor"] else None
         self.latency = [read_latency(path) for path in given["latency"]]
         self.folder = folder
@@ -241,7 +243,7 @@ class Inputs:
 
     def _check_monitor(self, paths: Sequence[Path]) -> None:
         """Raise InputError where the monitor watches none of the thresholds of this report."""
-        hashes = {file_sha256(self.files[name]) for name in self.thresholds}
+        hashes = self.threshold_hashes.values()
         if self.monitor and hashes and self.monitor["threshold"]["sha256"] not in hashes:
             raise InputError(
                 f"{paths[0]} watches another threshold than those of this report",
