@@ -636,10 +636,11 @@ def _why_of_another_result(replicates: Replicates, content: Mapping[str, Any]) -
     units = bootstrap.get("units", len(replicates.units))
     if len(replicates.units) != units:
         return f"it is of {len(replicates.units)} resampled units, and not of {units}"
-    numbers = numbers_of(content)
+    # Dotted, because names of scores and of groups may hold dots.
+    numbers = {".".join(path): value for path, value in numbers_of(content).items()}
     intervals = content.get("intervals", {})
     for path, values in zip(replicates.paths, replicates.values, strict=True):
-        if numbers.get(tuple(path.split("."))) is None:
+        if numbers.get(path) is None:
             return f"it holds replicates of {path}, which is no number of the result"
         if path in intervals and not _may_have_interval(values, *intervals[path]):
             return f"its replicates of {path} have another interval"

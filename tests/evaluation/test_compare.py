@@ -160,6 +160,12 @@ def test_replicates_of_numbers_that_a_result_lacks_are_refused(tmp_path: Path) -
         load_results(paths)
 
 
+def test_replicates_of_a_score_with_a_dot_in_its_name_are_read(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "own.json", {"own.v2": {"auroc": 0.9}})
+    write_replicates(path, {"scores.own.v2.pooled.auroc": 0.9})
+    assert load_results([path])[0].replicates is not None
+
+
 @pytest.mark.parametrize("scale", [0.1, 3.0])
 def test_an_interval_tells_narrow_and_wide_replicates(tmp_path: Path, scale: float) -> None:
     path = pair(tmp_path)[0]
