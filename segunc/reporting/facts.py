@@ -40,6 +40,7 @@ from segunc.maps.learned_frames import round_words
 from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import KINDS
+from segunc.posteriors.map_records import chosen_on
 from segunc.posteriors.model import model_files
 from segunc.reporting.failures import Failures
 from segunc.reporting.inputs import Inputs
@@ -52,8 +53,9 @@ VERSION = 2
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
 VALIDATION = "validation"
+TRAINING = "training"
 CALIBRATION = "calibration"
-ROLES = (TEST, VALIDATION, CALIBRATION)
+ROLES = (TEST, VALIDATION, TRAINING, CALIBRATION)
 """What frames were used for. Only those of the first role say how a model does on new frames."""
 _TRAINED = {"epochs", "val_miou", "trained"}
 """Keys of the record of a network that ``segunc train`` trained; an imported network has none."""
@@ -543,20 +545,35 @@ def _domain(inputs: Inputs, results: Sequence[Row]) -> Facts:
 def _role(inputs: Inputs, record: Row, *trainings: Row) -> str:
     """Return what the frames of a result were used for.
 
-    They are validation frames where a training, of the network or of a later step, chose its epoch
-    on this split of this data set, where something was fitted on it, or, without a record of a
-    training, where the split says so.
+    They are training frames where the network got its weights, or a step its posterior, on this
+    split ``train`` of this data set. They are validation frames where a training, of the network or
+    of a later step, chose its epoch on the split, where something was fitted on it, or, without a
+    record of a training, where the split says so.
     """
     split = record.get("split")
     if split is None:
         return TEST
+    made_on = _splits_of_model(inputs)
+    place = (record.get("dataset"), split)
+    if split == "train" and place in made_on:
+        return TRAINING
     if split == SELECTION or (not any(trainings) and split in VALIDATION_SPLITS):
         return VALIDATION
-    used = [(data.get("dataset"), data.get("validation")) for data in trainings]
+    used = [*made_on, *((data.get("dataset"), data.get("validation")) for data in trainings)]
     for attachment in inputs.model.attachments.values():
         made: Row = getattr(attachment, "fitted_on", {})
         used.append((made.get("dataset"), made.get("split")))
-    return VALIDATION if (record.get("dataset"), split) in used else TEST
+    return VALIDATION if place in used else TEST
+
+
+def _splits_of_model(inputs: Inputs) -> list[tuple[str, str]]:
+    """Return data set and split of the frames that gave the network its weights and its epoch, and
+    a step its posterior, as far as they are recorded.
+    """
+    model = inputs.model
+    trained = model.network.description.provenance
+    records = chosen_on(trained, {}, model.record.get("provenance"))
+    return [(entry["dataset"], entry["split"]) for entry in records]
 
 
 def _result(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:

@@ -14,6 +14,7 @@ from segunc.options import FinetuneOptions, recorded_command
 from segunc.reporting.facts import (
     CALIBRATION,
     TEST,
+    TRAINING,
     VALIDATION,
     _calibration_frames,
     _commands,
@@ -89,6 +90,7 @@ def test_validation_frames_fill_no_cell() -> None:
         "values": ["night"],
         "test": 0,
         "validation": 3,
+        "training": 0,
         "calibration": 0,
         "lacking": 2,
     }
@@ -287,6 +289,10 @@ def test_the_settings_of_a_training_name_no_place_of_the_machine() -> None:
         ({"dataset": "animals", "split": "val"}, {}, VALIDATION),
         ({"dataset": "tuned", "split": "held-out"}, TRAINED, VALIDATION),
         ({"dataset": "streets", "split": "selection"}, TRAINED, VALIDATION),
+        ({"dataset": "streets", "split": "train"}, TRAINED, TRAINING),
+        ({"dataset": "tuned", "split": "train"}, TRAINED, TRAINING),
+        ({"dataset": "tuned", "split": "val"}, TRAINED, VALIDATION),
+        ({"dataset": "animals", "split": "train"}, TRAINED, TEST),
         ({}, TRAINED, TEST),
     ],
 )
@@ -294,7 +300,15 @@ def test_the_role_of_frames_follows_from_what_chose_an_epoch_or_was_fitted(
     record: dict[str, Any], trained: dict[str, Any], role: str
 ) -> None:
     fitted = SimpleNamespace(fitted_on={"dataset": "tuned", "split": "held-out"})
-    made_of: Any = SimpleNamespace(model=SimpleNamespace(attachments={"calibration": fitted}))
+    seen = [{"dataset": "tuned", "split": "train"}, {"dataset": "tuned", "split": "val"}]
+    of_network = {"trained": True, "dataset": "streets", "validation": "val"} if trained else {}
+    made_of: Any = SimpleNamespace(
+        model=SimpleNamespace(
+            attachments={"calibration": fitted},
+            network=SimpleNamespace(description=SimpleNamespace(provenance=of_network)),
+            record={"provenance": {"seen_splits": seen}},
+        )
+    )
     assert _role(made_of, record, trained) == role
 
 

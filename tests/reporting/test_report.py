@@ -60,7 +60,14 @@ from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
 from segunc.verbs.evaluate import label_sources
 from tests.conftest import Job
-from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
+from tests.reporting.conftest import (
+    ANOMALY,
+    CLEAN,
+    FOG,
+    VALUE,
+    evaluate_images,
+    write_threshold,
+)
 from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_scene
 from tests.support.shadows import backgrounds, shadows_where_nothing_scrolls
 from tests.verbs.processes import SMALL, refuse, succeed
@@ -233,6 +240,20 @@ def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
     assert binomial_bound(events, trials) == pytest.approx(interval.high, rel=1e-9)
     if not events:
         assert binomial_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
+
+
+def test_frames_of_the_training_are_no_test_frames(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    evaluate_images(predicted, tmp_path / "train.json", split="train")
+    runs = ("--runs", tmp_path / "train.json", results / CLEAN)
+    succeed("report", "--model", predicted.abnn, *runs, "--out", tmp_path / "report")
+    facts = report_of(tmp_path / "report")
+    assert [result["role"] for result in facts["results"]] == ["training", "test"]
+    number = facts["results"][0]["content"]["counts"]["frames"]
+    assert facts["domain"]["frames"]["training"] == number
+    assert "(test.json" in line_of(facts, "Classes")["text"], "of new frames"
+    assert f"{number} training frames" in page_of(tmp_path / "report")
 
 
 def made_with(threshold: Path, result: Path, folder: Path) -> Path:
