@@ -428,7 +428,8 @@ def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
     for threshold in inputs.thresholds.values():
         apart = tested_apart | _names_of_other_images(inputs, threshold)
         calibrated = threshold.frames.keys() - apart
-        frames.add(_as_results_name_them(calibrated, known - apart), CALIBRATION)
+        named_so = _as_results_name_them(calibrated, known - apart)
+        frames.add(set(named_so.values()), CALIBRATION)
         # Frames of an equal name that are others count, too, by a name that no frame has.
         frames.add([f"{name}\0" for name in threshold.frames.keys() & apart], CALIBRATION)
     return frames
@@ -453,8 +454,8 @@ def _below_one_folder(names: Collection[str], known: Collection[str]) -> Collect
     return [f"{holding[0]}/{name}" for name in names]
 
 
-def _as_results_name_them(calibrated: Collection[str], known: Collection[str]) -> set[str]:
-    """Return the frames of a calibration by the names that results give them.
+def _as_results_name_them(calibrated: Collection[str], known: Collection[str]) -> dict[str, str]:
+    """Return the name that results give each frame of a calibration; its own where they hold none.
 
     A result names a frame by its path below the root of its data set, and maps name it by its path
     below their input: ``day/camera/1`` and ``camera/1`` are one frame. Names without a folder are
@@ -465,12 +466,12 @@ def _as_results_name_them(calibrated: Collection[str], known: Collection[str]) -
         parts = name.split("/")
         for start in range(len(parts) - 1):
             of_ending["/".join(parts[start:])] = name
-    names: set[str] = set()
+    names: dict[str, str] = {}
     for name in calibrated:
         parts = name.split("/")
         endings = ["/".join(parts[start:]) for start in range(max(len(parts) - 1, 1))]
         same = next((of_ending[ending] for ending in endings if ending in of_ending), name)
-        names.add(name if name in known else same)
+        names[name] = name if name in known else same
     return names
 
 
@@ -492,22 +493,27 @@ def _names_of_other_images(inputs: Inputs, threshold: GuaranteedThreshold) -> se
     same: set[str] = set()
     for run in inputs.results:
         names = set(_frame_names(run) or ()).intersection(threshold.frames)
-        others_of_run = _other_than_calibrated(run, names, threshold)
+        others_of_run = _other_than_calibrated(run, {name: name for name in names}, threshold)
         others |= others_of_run
         same |= names - others_of_run
     return others - same
 
 
 def _other_than_calibrated(
-    run: EvaluationResult, names: Collection[str], threshold: GuaranteedThreshold
+    run: EvaluationResult, names: Mapping[str, str], threshold: GuaranteedThreshold
 ) -> set[str]:
     """Return which frames have another image than the calibration frame of the same name, as far
     as both record a hash of it.
+
+    Args:
+        run: the result.
+        names: of its frames, each with the name that the calibration gives it.
+        threshold: of the calibration.
     """
     images = run.replicates.images if run.replicates is not None else {}
     others = set()
-    for name in names:
-        identity = threshold.frames[name]
+    for name, calibrated in names.items():
+        identity = threshold.frames[calibrated]
         # A calibration on maps without hashes of images records hashes of the maps.
         is_of_image = len(identity) == HASH_DIGITS
         if is_of_image and name in images and not identity.startswith(images[name]):
@@ -706,9 +712,10 @@ def _calibration_frames(inputs: Inputs, run: EvaluationResult) -> tuple[int, int
     made_with = _made_with_thresholds(inputs, {"content": run.content})
     for threshold, made in zip(inputs.thresholds.values(), made_with, strict=True):
         if not made:
-            of_name = names.intersection(threshold.frames)
+            named_so = _as_results_name_them(threshold.frames, names)
+            of_name = {name: its_own for its_own, name in named_so.items() if name in names}
             of_other_image = _other_than_calibrated(run, of_name, threshold)
-            calibrated |= of_name - of_other_image
+            calibrated |= of_name.keys() - of_other_image
             others |= of_other_image
     return len(calibrated), len(others - calibrated)
 

@@ -129,6 +129,15 @@ def test_a_threshold_of_the_same_value_from_another_file_was_not_compared(
     assert _calibration_frames(made_of, made_of.results[0]) == (2 - tests, 0)
 
 
+def test_calibration_frames_are_found_by_the_end_of_a_longer_path() -> None:
+    """A result of a model names frames below the root of a data set, maps below their input."""
+    names = ["val/day/1", "val/day/2"]
+    made_of = inputs({"model": names}, ("day/1",), images=dict.fromkeys(names, "0" * 12))
+    assert _calibration_frames(made_of, made_of.results[0]) == (1, 0)
+    made_of = inputs({"model": names}, ("day/1",), images={names[0]: "1" * 12}, identity=HASH)
+    assert _calibration_frames(made_of, made_of.results[0]) == (0, 1)
+
+
 def test_calibration_frames_are_found_in_a_result_that_resamples_drives() -> None:
     made_of = inputs({"test": ["day"]}, ("day/1",))
     (run,) = made_of.results
