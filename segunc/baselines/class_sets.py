@@ -191,6 +191,7 @@ class CalibrationSums:
 CHOSEN_WORDS = {
     "weights": "its weights",
     "epoch": "its best epoch",
+    "posterior": "its posterior",
     "calibration": "its temperature",
 }
 """What of a model decides its class probabilities, and is chosen or fitted on frames."""

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -39,8 +39,10 @@ from segunc.core.terminal import counted
 from segunc.data.channels import shown_colours
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
+from segunc.data.training_frames import SEEN_SPLITS, START, VAL_MIOU
 from segunc.frames.sources import open_source
 from segunc.networks.copies import check_copy, copy_network
+from segunc.networks.description import NetworkDescription
 from segunc.networks.gradients import run_with_gradients
 from segunc.networks.model_folder import (
     DESCRIPTION,
@@ -590,6 +592,18 @@ def _first_network(run: FitRun[Student]) -> SegmentationNetwork:
     return network
 
 
+def _description_of_student(network: SegmentationNetwork) -> NetworkDescription:
+    """Return the description of a network whose weights were trained on: what was measured of those
+    before belongs to the network that it started from, whose hash it still has.
+    """
+    provenance = dict(network.description.provenance)
+    start: dict[str, Any] = {"sha256": network.sha256}
+    if VAL_MIOU in provenance:
+        start[VAL_MIOU] = provenance.pop(VAL_MIOU)
+    provenance[START] = start
+    return replace(network.description, provenance=provenance)
+
+
 def distil(run: FitRun[Student]) -> Model:
     """Return a student of the model, which is its teacher."""
     settings = run.settings
@@ -616,6 +630,7 @@ def distil(run: FitRun[Student]) -> Model:
         "teacher": teacher.posterior.method,
         "teacher_sha256": teacher.posterior_sha256,
         "dataset": run.config.data.get("dataset"),
+        SEEN_SPLITS: run.seen_splits(),
         "settings": run.config.plain()[settings.section],
         "frames": len(lessons),
         "loss": loss,
@@ -623,6 +638,7 @@ def distil(run: FitRun[Student]) -> Model:
         **environment("32-true"),
         "seconds": round(time.perf_counter() - start, 1),
     }
+    network.description = _description_of_student(network)
     network.sha256 = network_sha256(network.body, network.description)
     head = learner.head.eval()
     student = StudentPosterior(network, head, learner.logit_layer.module)

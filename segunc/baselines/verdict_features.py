@@ -23,7 +23,7 @@ from segunc.baselines.feature_extractor import FeatureExtractor
 from segunc.core.device import full_float32
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256
-from segunc.core.places import without_place
+from segunc.core.places import names_apart, without_place
 from segunc.core.terminal import counted
 from segunc.data.frame_names import composed
 from segunc.data.images import AnyImage
@@ -71,7 +71,7 @@ class JudgedRun:
 
     reader: MapsReader
     run: str  # id of the run
-    files: Mapping[str, str]  # name of each file of verdicts -> SHA-256
+    files: Mapping[str, str]  # name of each file of verdicts -> SHA-256, see names_apart
     frames: tuple[JudgedFrame, ...]
     notes: tuple[str, ...]
 
@@ -180,7 +180,7 @@ def read_judged(files: Sequence[Path], maps: str | None) -> JudgedRun:
     return JudgedRun(
         reader=reader,
         run=run,
-        files={file.name: file_sha256(file) for file in files},
+        files={name: file_sha256(file) for name, file in names_apart(files).items()},
         frames=_by_frame(false_alarms, to_find),
         notes=tuple(notes),
     )

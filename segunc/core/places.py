@@ -4,8 +4,11 @@ last name.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 _ABSOLUTE = re.compile(r"file:/|/(?=.)|~[\w.-]*/|[A-Za-z]:[\\/]|\\\\")
@@ -49,6 +52,19 @@ def shown_command(command: str) -> str:
         path = value if equals else word
         words.append(f"{start}{equals}{without_place(path)}")
     return shlex.join(words)
+
+
+def names_apart(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return files by names that differ from each other and hold no place of the machine: of each
+    the path below the folder that holds all files of its name.
+    """
+    return {_name_among(path, paths): path for path in paths}
+
+
+def _name_among(path: Path, paths: Sequence[Path]) -> str:
+    folders = [other.parent.resolve() for other in paths if other.name == path.name]
+    common = os.path.commonpath(folders)
+    return (path.parent.resolve() / path.name).relative_to(common).as_posix()
 
 
 def _last_name(path: str) -> str:

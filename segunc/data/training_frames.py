@@ -17,6 +17,12 @@ RECORD = "training_frames"
 """Key of the record of a network."""
 EPOCH_FRAMES = "epoch_frames"
 """Key of the record of a network: the frames that chose its epoch, see :func:`name_hashes`."""
+VAL_MIOU = "val_miou"
+"""Key of the record of a network: its mIoU on the frames that chose its epoch."""
+START = "started_from"
+"""Key of the record of a network whose weights were trained on: what it started from."""
+SEEN_SPLITS = "seen_splits"
+"""Key of the record of a posterior: data set and split of the frames that it is made of."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,13 @@ def name_hashes(names: Iterable[str]) -> list[str]:
     return sorted(hashlib.sha256(name.encode()).hexdigest()[:16] for name in names)
 
 
+def _has_chosen_epoch(provenance: Mapping[str, Any]) -> bool:
+    """Return whether frames chose the epoch of a network, or of the one that it started from."""
+    start = provenance.get(START)
+    records = [provenance, start if isinstance(start, Mapping) else {}]
+    return any(record.get(VAL_MIOU) is not None for record in records)
+
+
 def note_on_epoch_frames(
     provenance: Mapping[str, Any], names: Iterable[str], base: str, *, is_same_split: bool
 ) -> str:
@@ -157,7 +170,7 @@ def note_on_epoch_frames(
     """
     recorded = provenance.get(EPOCH_FRAMES)
     if recorded is None:
-        if provenance.get("val_miou") is None or is_same_split:
+        if not _has_chosen_epoch(provenance) or is_same_split:
             return ""
         return (
             f"an earlier version trained {base} and did not record which frames chose its epoch, "

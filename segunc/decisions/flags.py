@@ -54,9 +54,37 @@ class Threshold:
     def statement(self) -> str:
         """The promise with its condition, without which it means nothing; empty where there is
         none."""
+        return f"{self.promise} {self.condition}" if self.guarantee else ""
+
+    @property
+    def condition(self) -> str:
+        """What the promise needs and what voids it; empty where there is none."""
         if self.guarantee is None:
             return ""
-        return f"{self.promise} {self.guarantee.condition}"
+        if self.group:
+            return self.guarantee.condition_of(self.group)
+        return self.guarantee.condition
+
+    @property
+    def name(self) -> str:
+        """Name of the file, with the group of frames; empty without a file."""
+        return f"{self.source}:{self.group}" if self.group else self.source
+
+    def density_note(self, frames: int) -> str:
+        """Return :meth:`GuaranteedThreshold.density_note` of its frames; empty without a
+        promise.
+        """
+        if self.guarantee is None:
+            return ""
+        return self.guarantee.density_note(frames, self.name, self.group)
+
+    def sparsity_note(self, frames: float) -> str:
+        """Return :meth:`GuaranteedThreshold.sparsity_note` of its frames; empty without a
+        promise.
+        """
+        if self.guarantee is None:
+            return ""
+        return self.guarantee.sparsity_note(frames, self.name, self.group)
 
     @property
     def preparation(self) -> Preparation:

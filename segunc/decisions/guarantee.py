@@ -88,6 +88,9 @@ LATER_KEYS = {
     "group_of",
 }
 """Keys that files of earlier versions lack; their defaults say what such a file meant."""
+GROUP_BLOCKS = "all_units"
+"""Key of the units of a group, also those that say nothing of the control; earlier versions lack
+it."""
 _OF_MODEL = ("alpha", "scope", "size")
 """Keys of a run without which the model's own value holds."""
 _OPTIONS = ("draws", "seed", "alpha", "scope", "size", "precision")
@@ -124,7 +127,7 @@ class GuaranteedThreshold(Settings):
     segunc: str  # version
     found_share: float = 0.5  # of an object's pixels that must be flagged for it to be found
     smallest: int = 50  # pixels; smaller regions are no alarm
-    # name -> value, units and risk
+    # name -> value, units, risk and all_units
     groups: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     # name -> group of each calibration frame, also of a group without a threshold; empty without
     # groups and in earlier versions
@@ -174,19 +177,31 @@ class GuaranteedThreshold(Settings):
         """Frames of the calibration in a block of seconds, if the promise counts what happens in a
         block, of which more frames have more; None for other promises.
         """
+        return self.frames_per_block_of("")
+
+    def frames_per_block_of(self, group: str) -> float | None:
+        """Return :attr:`frames_per_block` of the frames of a group, empty for all frames; None also
+        where no record says which frames are of the group.
+        """
         counts = "false-alarms" in self.levels or self.method == "clopper-pearson"
         if not counts or not block_seconds(self.unit):
             return None
-        return len(self.frames) / (self.all_units or self.units)
+        if not group:
+            return len(self.frames) / (self.all_units or self.units)
+        frames = self.names_of_group(group)
+        numbers = self.groups[group]
+        blocks = numbers.get(GROUP_BLOCKS) or numbers["units"]
+        return len(frames) / blocks if frames else None
 
-    def density_note(self, frames: int, source: str) -> str:
+    def density_note(self, frames: int, source: str, group: str = "") -> str:
         """Return what a user should know of so many frames in one block; empty for nothing.
 
         Args:
             frames: that came in a block of seconds.
             source: what the note calls the threshold.
+            group: of frames, which alone the threshold is about; empty for all frames.
         """
-        calibrated = self.frames_per_block
+        calibrated = self.frames_per_block_of(group)
         if calibrated is None or frames <= DENSER * calibrated:
             return ""
         return (
@@ -195,14 +210,15 @@ class GuaranteedThreshold(Settings):
             "promise does not hold here; calibrate on maps of frames that come as densely"
         )
 
-    def sparsity_note(self, frames: float, source: str) -> str:
+    def sparsity_note(self, frames: float, source: str, group: str = "") -> str:
         """Return why frames that come so sparsely cannot test the promise; empty if they can.
 
         Args:
             frames: their mean number in a block of seconds.
             source: what the note calls the threshold.
+            group: of frames, which alone the threshold is about; empty for all frames.
         """
-        calibrated = self.frames_per_block
+        calibrated = self.frames_per_block_of(group)
         if calibrated is None or calibrated <= DENSER * frames:
             return ""
         return (
@@ -211,6 +227,31 @@ class GuaranteedThreshold(Settings):
             "what is achieved here is too low to test its promise; evaluate frames that come as "
             "densely"
         )
+
+    def condition_of(self, group: str = "") -> str:
+        """Return what the promise needs and what voids it; of blocks whose frames count also how
+        many they hold, and of prepared maps also how.
+
+        Args:
+            group: of frames, which alone the promise is about; empty for all frames.
+        """
+        one = unit_words(self.unit)
+        units = int(self.groups[group]["units"]) if group else self.units
+        condition = (
+            f"It holds where frames come as the {units} units of the calibration did, from the "
+            "same roads, camera, weather, labels, model and settings; another domain or corrupted "
+            f"images void it. Each {one} counts as independent of every other {one}."
+        )
+        frames = self.frames_per_block_of(group)
+        if frames is not None:
+            condition += (
+                f" A {one} had about {frame_words(frames)}: where more come, there are more "
+                f"{self.counted_risk}."
+            )
+        if not self.preparation:
+            return condition
+        words = self.preparation.words
+        return f"{condition} {words[0].upper()}{words[1:]}."
 
     @property
     def counted_risk(self) -> str:

@@ -17,6 +17,10 @@ from segunc.evaluation.flagged import FLAGGED_METRICS, JUDGED_METRICS, Hits
 from segunc.evaluation.over_time import OBJECT_METRICS
 from segunc.evaluation.parts import ByObject, Components, Metric, example_parts
 from segunc.evaluation.resampling import (
+    ANOMALY_LABELS,
+    CLASS_LABELS,
+    SIZES_OF_LABELS,
+    UNIT_MEMBERS,
     Cell,
     Chance,
     EvaluationResult,
@@ -179,8 +183,6 @@ def _metrics_by_section() -> list[tuple[str, Sequence[Metric]]]:
     ]
 
 
-ANOMALY_LABELS = "anomaly_labels"
-CLASS_LABELS = "class_labels"
 _COUNTED = {
     ANOMALY_LABELS: ("anomaly_frames", "anomaly_pixels", "normal_pixels"),
     CLASS_LABELS: ("labelled_frames", "labelled_pixels"),
@@ -214,20 +216,28 @@ def _why_other_data(
     if set(OF_OBJECTS).intersection(path) and len(sizes - {None}) > 1:
         return "objects of other sizes count"
     groups = _counts_of_group(first, path), _counts_of_group(second, path)
-    if None not in groups and groups[0] != groups[1]:
+    if _differ(*groups):
         return "the group is of other frames"
     if path[-1] == OF_SECONDS and len(_frame_rates([first, second])) > 1:
         return "seconds by other frame rates (--fps)"
     return None
 
 
-def _counts_of_group(result: EvaluationResult, path: NumberPath) -> Any:
-    """Return how many frames and pixels the group of frames has that a number is of; None where it
-    is of no group, or the result does not say.
+def _counts_of_group(result: EvaluationResult, path: NumberPath) -> Mapping[str, Any]:
+    """Return how many frames and pixels the group of frames has that a number is of, and the hash
+    of its labels; nothing where it is of no group, or the result does not say.
     """
     if len(path) < 4 or path[2] not in OF_GROUPS:
-        return None
-    return result.content["counts"].get("groups", {}).get(path[3])
+        return {}
+    counts: Mapping[str, Any] = result.content["counts"].get("groups", {}).get(path[3], {})
+    return counts
+
+
+def _differ(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two records differ in a key that both have: results of earlier versions lack
+    some.
+    """
+    return any(first[key] != second[key] for key in first.keys() & second.keys())
 
 
 def _frame_rates(results: Sequence[EvaluationResult]) -> list[float]:
@@ -248,10 +258,21 @@ def _differing_counts(first: EvaluationResult, second: EvaluationResult, labels:
         of_second = second.content["counts"].get(key)
         if of_first != of_second:
             differing.append(f"{key} ({of_first} and {of_second})")
-    hashes = [result.content["counts"].get(labels) for result in (first, second)]
-    if not differing and None not in hashes and hashes[0] != hashes[1]:
-        differing.append(f"{labels}: as many pixels of as many frames, with other labels or names")
+    if not differing and has_other_labels(first, second, labels):
+        differing.append(
+            f"{labels}: as many pixels of as many frames, with other labels, sizes or names"
+        )
     return differing
+
+
+def has_other_labels(first: EvaluationResult, second: EvaluationResult, labels: str) -> bool:
+    """Return whether two results are of other labels of a kind, by the hashes that both record."""
+    keys = (labels, SIZES_OF_LABELS[labels])
+    counts = []
+    for result in (first, second):
+        recorded = result.content["counts"]
+        counts.append({key: recorded[key] for key in keys if recorded.get(key) is not None})
+    return _differ(*counts)
 
 
 def _smallest_object(result: EvaluationResult) -> int | None:
@@ -793,9 +814,9 @@ def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
     for column in (base, other):
         if column.result.replicates is None:
             return Difference(value, reason=f"{column.result.name} has no replicates beside it")
-    units = _resampled_units(base.result), _resampled_units(other.result)
-    if None not in units and units[0] != units[1]:
-        return Difference(value, reason=f"resampled by other units ({units[0]} and {units[1]})")
+    why = _why_other_units(base.result, other.result)
+    if why is not None:
+        return Difference(value, reason=why)
     assert base.result.replicates is not None
     assert other.result.replicates is not None
     test = paired_difference(
@@ -806,10 +827,20 @@ def _difference(label: str, base: _Column, other: _Column) -> Difference | None:
     return Difference(value, test)
 
 
-def _resampled_units(result: EvaluationResult) -> str | None:
-    """Return how --resample made the units of a result; None where it does not say."""
-    unit: str | None = result.content.get("bootstrap", {}).get("unit")
-    return unit
+def _why_other_units(first: EvaluationResult, second: EvaluationResult) -> str | None:
+    """Return why units of two results may hold other frames though they have equal names: another
+    --resample, or other frames in them; None where nothing recorded says so.
+    """
+    bootstraps = [result.content.get("bootstrap", {}) for result in (first, second)]
+    units = [bootstrap.get("unit") for bootstrap in bootstraps]
+    if None not in units and units[0] != units[1]:
+        return f"resampled by other units ({units[0]} and {units[1]})"
+    members = [bootstrap.get(UNIT_MEMBERS) for bootstrap in bootstraps]
+    if None in members or members[0] == members[1]:
+        return None
+    # Units of other names are told apart where replicates are paired.
+    names = [result.replicates and result.replicates.units for result in (first, second)]
+    return "resampled units of equal names hold other frames" if names[0] == names[1] else None
 
 
 def _best(label: str, columns: Sequence[_Column], upwards: bool | None) -> int | None:

@@ -42,7 +42,11 @@ from segunc.evaluation.parts import (
     registered_parts,
 )
 from segunc.evaluation.resampling import (
+    ANOMALY_LABELS,
+    CLASS_LABELS,
     IMAGE_HASH_LENGTH,
+    SIZES_OF_LABELS,
+    UNIT_MEMBERS,
     Chance,
     NumberPath,
     Replicates,
@@ -314,7 +318,12 @@ class Gatherer:
                 if stamp is not None:
                     images[frame] = stamp[:IMAGE_HASH_LENGTH]
             self._replicates = Replicates(
-                tuple(rows), values, self.resampling.seed, units, images=images
+                paths=tuple(rows),
+                values=values,
+                seed=self.resampling.seed,
+                units=units,
+                images=images,
+                frames=tuple(self.images),
             )
         return self._replicates
 
@@ -346,8 +355,17 @@ class Gatherer:
             "seed": self.resampling.seed,
             "unit": resample,
             "units": len(self.replicates().units),
+            UNIT_MEMBERS: self._unit_members(),
             **result.pop("bootstrap", {}),
         }
+
+    def _unit_members(self) -> str:
+        """Return a sum of hashes that tells units of the same names from those of other frames.
+
+        A frame counts by the last part of its name, as in :func:`image_sums`.
+        """
+        hashes = [_sum_of(_name_alone(name) + self.unit(name).encode()) for name in self.images]
+        return _shown_sum(sum(hashes))
 
     def _progress(self, label: str = "", unit: str = "frame") -> ConsoleProgress:
         return ConsoleProgress(label=label, unit=unit, quiet=self.quiet)
@@ -364,6 +382,11 @@ def _place(result: Result, path: NumberPath, number: float | None) -> None:
 def _sum_of(content: bytes) -> int:
     """Return the addend of a content in a sum of hashes."""
     return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
+
+
+def _name_alone(frame: str) -> bytes:
+    """Return the last part of a frame's name, which ends before the content that a hash adds."""
+    return frame.rpartition("/")[2].encode() + b"\0"
 
 
 def _shown_sum(total: int) -> str:
@@ -384,9 +407,9 @@ def image_sums(images: Mapping[str, str | None]) -> dict[str, str]:
     name_sum = 0
     image_sum = 0
     for frame, stamp in images.items():
-        name = frame.rpartition("/")[2].encode()
-        name_sum += _sum_of(name)
-        image_sum += _sum_of(name + b"\0" + (stamp or "").encode())
+        name = _name_alone(frame)
+        name_sum += _sum_of(name.removesuffix(b"\0"))
+        image_sum += _sum_of(name + (stamp or "").encode())
     sums = {"frame_names": _shown_sum(name_sum)}
     if None not in images.values():
         sums["images"] = _shown_sum(image_sum)
@@ -448,7 +471,8 @@ class Evaluator(Gatherer):
         self.anomaly_frames: list[str] = []  # that were counted
         self.sizes: set[str] = set()  # width x height of the counted frames
         self._counts = Counter[str]()
-        self._label_sums = Counter[str]()  # kind of label -> sum of hashes, see _add_labels
+        self._label_sums = Counter[str]()  # see _add_labels
+        self._anomaly_hashes: dict[str, int] = {}  # frame -> hash of its name and anomaly label
         self._stamps: set[str] = set()
         self.copies = 0
         """Counted frames whose image is that of an earlier one."""
@@ -539,9 +563,9 @@ class Evaluator(Gatherer):
         self._count_objects(labelled)
         self._add_image(frame)
         if labelled_size:
-            self._add_labels("class_labels", frame, labels)
+            self._add_labels(CLASS_LABELS, frame, labels)
         if anomaly is not None:
-            self._add_labels("anomaly_labels", frame, anomaly)
+            self._add_labels(ANOMALY_LABELS, frame, anomaly)
         return True
 
     def _count_objects(self, frame: LabelledFrame) -> None:
@@ -567,15 +591,21 @@ class Evaluator(Gatherer):
             self._stamps.add(stamp)
 
     def _add_labels(self, kind: str, frame: str, labels: npt.NDArray[Any] | None) -> None:
-        """Add a frame's labels to a sum that tells labels of the same frames from others.
+        """Add a frame's labels to sums that tell labels of the same frames from others: their
+        pixels to that of the kind, and their size, which the pixels do not tell, to another one.
 
         A frame counts by the last part of its name: maps and models name its folders differently.
-        The sum does not depend on the order of the frames.
+        The sums do not depend on the order of the frames.
         """
         assert labels is not None
-        name = frame.rpartition("/")[2]
-        content = np.ascontiguousarray(labels, np.uint8).tobytes()
-        self._label_sums[kind] += _sum_of(name.encode() + b"\0" + content)
+        name = _name_alone(frame)
+        height, width = labels.shape
+        pixels = _sum_of(name + np.ascontiguousarray(labels, np.uint8).tobytes())
+        self._label_sums[kind] += pixels
+        # The sum of the pixels stays as it was, so that results of earlier versions compare.
+        self._label_sums[SIZES_OF_LABELS[kind]] += _sum_of(name + f"{width}x{height}".encode())
+        if kind == ANOMALY_LABELS:
+            self._anomaly_hashes[frame] = pixels
 
     def find_bins(self, frames: Sequence[str], read: Read) -> None:
         """Make bins of the scores that 16 bits cannot hold.
@@ -648,9 +678,7 @@ class Evaluator(Gatherer):
             for tally in self.tallies:
                 if isinstance(tally.part, Achieved) and tally.part.score == score:
                     tally.part.calibrated_units = calibrated
-            for note in notes_on_units(
-                guarantee, threshold.source, tested, calibrated, self.time_of
-            ):
+            for note in notes_on_units(threshold, tested, calibrated, self.time_of):
                 warnings.warn(note, NoteWarning, stacklevel=2)
 
     def numbers(self, read: Read | None = None) -> Result:
@@ -731,9 +759,11 @@ class Evaluator(Gatherer):
                 names += [name for name, n in zip(self.classes, labelled, strict=True) if n == 0]
         return names
 
-    def _group_counts(self) -> dict[str, dict[str, int]]:
-        """Return the frames and pixels of each group of frames."""
-        counts: dict[str, dict[str, int]] = {}
+    def _group_counts(self) -> dict[str, dict[str, Any]]:
+        """Return the frames and pixels of each group of frames, and the sum of hashes that tells
+        its labels, and so its frames, from those of another group.
+        """
+        counts: dict[str, dict[str, Any]] = {}
         for tally in self.tallies:
             if not isinstance(tally.part, PooledGroup):
                 continue
@@ -741,10 +771,13 @@ class Evaluator(Gatherer):
             anomalous = 0
             if tally.total is not None:
                 normal, anomalous = tally.total.sum(1).tolist()
+            members = tally.part.members
+            hashes = [value for name, value in self._anomaly_hashes.items() if name in members]
             counts[tally.part.group] = {
                 "anomaly_frames": tally.frames,
                 "normal_pixels": normal,
                 "anomaly_pixels": anomalous,
+                ANOMALY_LABELS: _shown_sum(sum(hashes)),
             }
         return counts
 
@@ -810,6 +843,6 @@ def _describe_threshold(
     flagged["threshold"] = threshold.value
     if threshold.guarantee:
         flagged["promise"] = threshold.promise
-        flagged["condition"] = threshold.guarantee.condition
+        flagged["condition"] = threshold.condition
         flagged["control"] = threshold.guarantee.control
         flagged["sizes"] = sorted(sizes)

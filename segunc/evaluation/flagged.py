@@ -354,8 +354,7 @@ def units_of_calibration(
 
 
 def notes_on_units(
-    guarantee: GuaranteedThreshold,
-    source: str,
+    threshold: Threshold,
     frames: Iterable[str],
     calibrated: Collection[str],
     time_of: TimeOf,
@@ -363,19 +362,19 @@ def notes_on_units(
     """Yield what a user should know of the units that test a promise.
 
     Args:
-        guarantee: the threshold and its promise.
-        source: what a note calls the threshold.
+        threshold: with its promise.
         frames: names of the frames that test it.
         calibrated: units that hold frames of the calibration.
         time_of: gives the seconds of a frame in its video.
     """
-    unit_of = unit_of_threshold(guarantee, time_of)
+    assert threshold.guarantee is not None
+    unit_of = unit_of_threshold(threshold.guarantee, time_of)
     frames_of = Counter(unit_of(name) for name in frames)
     shared = frames_of.keys() & {*calibrated}
     if shared:
         yield (
             f"{len(shared)} of these {counted(len(frames_of), 'unit')} "
-            f"{agreeing('holds', len(shared))} frames of the calibration of {source}, "
+            f"{agreeing('holds', len(shared))} frames of the calibration of {threshold.source}, "
             "too. Such units cannot test its promise, and the achieved risk leaves them out; "
             "evaluate other drives"
         )
@@ -383,8 +382,8 @@ def notes_on_units(
     if others:
         mean = sum(others) / len(others)
         for note in (
-            guarantee.density_note(int(mean), source),
-            guarantee.sparsity_note(mean, source),
+            threshold.density_note(int(mean)),
+            threshold.sparsity_note(mean),
         ):
             if note:
                 yield note

@@ -61,7 +61,16 @@ OTHER = "other"  # the group of all frames that are in no other
 MAX_GROUPS = 100
 ABOUT = ("counts", "run", "bootstrap")
 """Sections whose numbers are about the evaluation; every other section holds numbers of a table."""
+ANOMALY_LABELS = "anomaly_labels"
+CLASS_LABELS = "class_labels"
+"""Kinds of labels, and keys of the sums of hashes of these labels in the counts of a result."""
+SIZES_OF_LABELS = {ANOMALY_LABELS: "anomaly_label_sizes", CLASS_LABELS: "class_label_sizes"}
+"""Keys of the sums of hashes of the sizes of labels, by kind."""
+UNIT_MEMBERS = "unit_members"
+"""Key of the sum of hashes of the frames with their resampled units, in how a result was
+resampled."""
 _REPLICATES_HASH = "replicates_sha256"
+_ROUNDING = 2.5e-7  # of float32, as a share of the largest number; a few times its half step
 NumberPath = tuple[str, ...]
 """Of a number in a result: ("scores", "entropy", "pooled", "auroc"); dotted in a file."""
 TimeOf = Callable[[str], float | None]
@@ -303,6 +312,8 @@ class Replicates:
         seeds: the K of training whose mean the numbers are, where these are resampled too.
         images: the first characters of the hash of the image of each frame, by its name, where they
             are known.
+        frames: names of the counted frames; empty in files of earlier versions, unless all images
+            are known.
     """
 
     paths: tuple[str, ...]
@@ -311,6 +322,7 @@ class Replicates:
     units: tuple[str, ...]
     seeds: tuple[str, ...] = ()
     images: Mapping[str, str] = field(default_factory=dict)
+    frames: tuple[str, ...] = ()
 
     def of(self, path: NumberPath) -> Floats | None:
         """Return the replicates ``[R]`` of a number; None where there are none of it."""
@@ -544,9 +556,10 @@ def encoded_replicates(replicates: Replicates) -> bytes:
     """Return replicates as an ``.npz`` that loads without unpickling.
 
     It holds ``paths`` ``[P]``, ``values`` float32 ``[P, R]``, ``seed``, and ``clusters``, the
-    resampled units; of F frames with a known image also ``frames`` and ``images`` ``[F]``, their
-    names and hashes.
+    resampled units; of F counted frames also ``frames`` and ``images`` ``[F]``, their names and the
+    hashes of their images, empty where these are not known.
     """
+    names = dict.fromkeys([*replicates.frames, *replicates.images])
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,
@@ -556,8 +569,8 @@ def encoded_replicates(replicates: Replicates) -> bytes:
         values=np.asarray(replicates.values, np.float32),
         seed=np.array(replicates.seed, np.int64),
         clusters=np.array(replicates.units, np.str_),
-        frames=np.array([*replicates.images], np.str_),
-        images=np.array([*replicates.images.values()], np.str_),
+        frames=np.array([*names], np.str_),
+        images=np.array([replicates.images.get(name, "") for name in names], np.str_),
     )
     return buffer.getvalue()
 
@@ -623,8 +636,12 @@ def _why_of_another_result(replicates: Replicates, content: Mapping[str, Any]) -
     units = bootstrap.get("units", len(replicates.units))
     if len(replicates.units) != units:
         return f"it is of {len(replicates.units)} resampled units, and not of {units}"
+    # Dotted, because names of scores and of groups may hold dots.
+    numbers = {".".join(path): value for path, value in numbers_of(content).items()}
     intervals = content.get("intervals", {})
     for path, values in zip(replicates.paths, replicates.values, strict=True):
+        if numbers.get(path) is None:
+            return f"it holds replicates of {path}, which is no number of the result"
         if path in intervals and not _may_have_interval(values, *intervals[path]):
             return f"its replicates of {path} have another interval"
     return ""
@@ -633,19 +650,25 @@ def _why_of_another_result(replicates: Replicates, content: Mapping[str, Any]) -
 def _may_have_interval(values: Floats, low: float, high: float) -> bool:
     """Return whether ``low`` and ``high`` may be ends of the interval of replicates ``[R]``.
 
-    They lie among the replicates, and at most 2.5 % of these lie beyond either end. How far out
-    they lie differs between versions, so the interval is not made again.
+    They are two of the replicates, and at most 2.5 % of these lie beyond either end. How far out
+    they lie differs between versions, so the interval is not made again. The first versions took
+    percentiles, which lie between two replicates.
     """
     row = values[np.isfinite(values)]
     if not len(row):
         return False
     # The file holds float32, the result float64.
-    slack = 1e-6 * max(abs(low), abs(high), float(np.abs(row).max()))
+    slack = _ROUNDING * max(abs(low), abs(high), float(np.abs(row).max()))
     most = (1 - LEVEL) / 2 * len(row) + 1
     below = np.count_nonzero(row < low - slack)
     above = np.count_nonzero(row > high + slack)
-    is_among = row.min() <= low + slack and high - slack <= row.max()
-    return bool(is_among and max(below, above) <= most)
+    if max(below, above) > most:
+        return False
+    ends = np.array([low, high])
+    if (np.abs(row[:, None] - ends).min(axis=0) <= slack).all():
+        return True
+    beyond = 50 * (1 - LEVEL)
+    return bool((np.abs(np.percentile(row, [beyond, 100 - beyond]) - ends) <= slack).all())
 
 
 def _loaded(path: Path) -> tuple[Replicates, str]:
@@ -667,12 +690,14 @@ def _loaded(path: Path) -> tuple[Replicates, str]:
         is_table = values.shape == (len(paths), values.shape[-1])
         if not is_table or clusters.ndim != 1 or seed.size != 1:
             raise ValueError("its arrays are of other shapes")
+        images = _images_of(arrays)
         replicates = Replicates(
             paths=tuple(paths.tolist()),
             values=values.astype(np.float64),
             seed=int(seed),
             units=tuple(clusters.tolist()),
-            images=_images_of(arrays),
+            images={name: image for name, image in images.items() if image},
+            frames=tuple(images),
         )
         return replicates, hashlib.sha256(encoded).hexdigest()
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -683,7 +708,8 @@ def _loaded(path: Path) -> tuple[Replicates, str]:
 
 
 def _images_of(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, str]:
-    """Return the hash of the image of each frame by its name; none of an earlier version.
+    """Return the hash of the image of each frame by its name, empty where it is not known; none of
+    an earlier version.
 
     Raises:
         ValueError: the arrays hold something else.
@@ -814,11 +840,16 @@ def _load(path: Path, name: str) -> EvaluationResult:
         ) from error
     note_without_seal(path, "segunc evaluate")
     replicates = replicates_beside(path, content)
+    return EvaluationResult(name, path, content, numbers_of(content), replicates)
+
+
+def numbers_of(content: Mapping[str, Any]) -> dict[NumberPath, float | None]:
+    """Return the numbers and nulls of a result's content by their paths."""
     numbers: dict[NumberPath, float | None] = {}
     for section, below in content.items():
         if section not in ABOUT:
             numbers.update(numbers_below(below, (section,)))
-    return EvaluationResult(name, path, content, numbers, replicates)
+    return numbers
 
 
 def numbers_below(content: Any, prefix: NumberPath) -> Iterator[tuple[NumberPath, float | None]]:

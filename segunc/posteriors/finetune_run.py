@@ -18,6 +18,7 @@ from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError, NoteWarning
+from segunc.data.training_frames import SEEN_SPLITS
 from segunc.networks.copies import copy_network
 from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.model import Model, configuration_documents, restored
@@ -210,6 +211,7 @@ class FinetuneRun(FitRun[S]):
             settings.pop(name, None)
         return {
             "dataset": self.config.data.get("dataset"),
+            SEEN_SPLITS: self.seen_splits(),
             **environment(self.trainer["precision"]),
             "settings": settings,
             "resumed": self.resume is not None,

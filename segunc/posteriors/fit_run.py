@@ -93,11 +93,12 @@ class FitRun(Generic[S]):
 
     def chosen_on(self, split: str) -> list[str]:
         """Return what of the model was chosen or fitted on a split of its data set, as far as it is
-        recorded: ``weights``, ``epoch`` or names of attachments.
+        recorded: ``weights``, ``epoch``, ``posterior`` or names of attachments.
         """
         place = (str(self.config.data.get("dataset")), self._recorded_split(split))
         provenance = self.model.network.description.provenance
-        records = chosen_on(provenance, self.model.attachments)
+        of_posterior = self.model.record.get("provenance")
+        records = chosen_on(provenance, self.model.attachments, of_posterior)
         return [entry["what"] for entry in records if (entry["dataset"], entry["split"]) == place]
 
     def note_epoch_frames(self, names: Iterable[str]) -> None:
@@ -166,6 +167,19 @@ class FitRun(Generic[S]):
             "date": now(),
             "torch": torch.__version__,
         }
+
+    def seen_splits(self) -> list[dict[str, str]]:
+        """Return the data set and the split of the frames that a posterior is made of, for its
+        record; of images without a data set their folder. Nothing of data of a program.
+        """
+        images = getattr(self.settings, "images", None) or getattr(self.settings, "input", None)
+        if images:
+            return [{"dataset": str(images), "split": "train"}]
+        dataset = self.config.data.get("dataset")
+        if not dataset:
+            return []
+        needs = getattr(self.settings, "uses_data", {"train": "what is trained"})
+        return [{"dataset": str(dataset), "split": self._recorded_split(split)} for split in needs]
 
     def attach(
         self, attachment: Attachment, summary: str, beside: Mapping[str, bytes] | None = None

@@ -14,7 +14,12 @@ from segunc.core.errors import InputError
 from segunc.data.channels import ORDER, SCALES
 from segunc.data.datasets import DATA_OF_PROGRAM, is_data_set
 from segunc.data.images import AnyImage
-from segunc.data.training_frames import SELECTION, frames_record, is_selected_on_train
+from segunc.data.training_frames import (
+    SEEN_SPLITS,
+    SELECTION,
+    frames_record,
+    is_selected_on_train,
+)
 from segunc.maps.encoding import encode_score
 from segunc.maps.learned_frames import learned_record
 from segunc.maps.regions import strongest_regions
@@ -99,13 +104,15 @@ def model_record(
     rounds = getattr(features, "verdicts", ())
     if rounds:
         record["verdicts"] = learned_record(rounds)
-    records = chosen_on(description.provenance, attachments)
+    records = chosen_on(description.provenance, attachments, provenance)
     if records:
         record["chosen_on"] = records
     return record
 
 
-def chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> list[dict[str, str]]:
+def chosen_on(
+    trained: Mapping[str, Any], attachments: Mapping[str, Any], of_posterior: object = None
+) -> list[dict[str, str]]:
     """Return what was chosen or fitted on which split of which data set, as far as it is recorded.
 
     Of images without a data set, whose frames are not recorded, ``images`` names the folder, the
@@ -114,6 +121,8 @@ def chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> lis
     Args:
         trained: how the network was trained, by its description.
         attachments: what was fitted on the model, by name.
+        of_posterior: how the posterior was made, by its record; None without one. Earlier versions
+            did not record the splits.
     """
     records: list[dict[str, str]] = []
     if trained.get("trained"):
@@ -123,8 +132,11 @@ def chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> lis
         on_train = is_selected_on_train("val", frames_record(trained))
         split = SELECTION if on_train else "val"
         records.append({"what": "epoch", "dataset": str(trained["dataset"]), "split": split})
+    seen = of_posterior.get(SEEN_SPLITS, ()) if isinstance(of_posterior, Mapping) else ()
+    fits = [("posterior", made) for made in seen]
     for name, attachment in attachments.items():
-        made = getattr(attachment, "fitted_on", {})
+        fits.append((name, getattr(attachment, "fitted_on", {})))
+    for name, made in fits:
         if made.get("dataset") and made.get("split"):
             where = {"dataset": str(made["dataset"]), "split": str(made["split"])}
             if _is_of_images(made):

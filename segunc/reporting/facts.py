@@ -27,11 +27,12 @@ from segunc.decisions.guarantee import GuaranteedThreshold
 from segunc.decisions.risks import binomial_bound
 from segunc.evaluation.comparison import (
     has_other_images,
+    has_other_labels,
     images_of_shared_frames,
     images_words,
     settings_words,
 )
-from segunc.evaluation.resampling import EvaluationResult
+from segunc.evaluation.resampling import SIZES_OF_LABELS, EvaluationResult
 from segunc.evaluation.small_objects import small_objects_of
 from segunc.evaluation.tables import exceeded
 from segunc.frames.source import HASH_DIGITS
@@ -39,6 +40,7 @@ from segunc.maps.learned_frames import round_words
 from segunc.maps.manifest import environment
 from segunc.maps.reader import MapsReader
 from segunc.metrics.objects import KINDS
+from segunc.posteriors.map_records import chosen_on
 from segunc.posteriors.model import model_files
 from segunc.reporting.failures import Failures
 from segunc.reporting.inputs import Inputs
@@ -51,8 +53,9 @@ VERSION = 2
 Facts = dict[str, Any]
 Row = Mapping[str, Any]
 VALIDATION = "validation"
+TRAINING = "training"
 CALIBRATION = "calibration"
-ROLES = (TEST, VALIDATION, CALIBRATION)
+ROLES = (TEST, VALIDATION, TRAINING, CALIBRATION)
 """What frames were used for. Only those of the first role say how a model does on new frames."""
 _TRAINED = {"epochs", "val_miou", "trained"}
 """Keys of the record of a network that ``segunc train`` trained; an imported network has none."""
@@ -80,8 +83,9 @@ def facts_of(inputs: Inputs, found: Failures) -> Facts:
     results = [_result(inputs, run, *trainings) for run in inputs.results]
     thresholds = []
     for name, threshold in inputs.thresholds.items():
-        achieved = _worst_first(_achieved(results, threshold, name))
-        others = list(_made_with_others(results, threshold))
+        sha256 = inputs.threshold_hashes[name]
+        achieved = _worst_first(_achieved(results, threshold, name, sha256))
+        others = list(_made_with_others(results, threshold, sha256))
         made = {"file": name, "achieved": achieved, "others": others}
         thresholds.append({**asdict(threshold), **made})
     domain = _domain(inputs, results)
@@ -206,11 +210,8 @@ def _other_labels(results: Sequence[EvaluationResult]) -> list[tuple[str, str]]:
             names = _frame_names(first)
             if names is None or names != _frame_names(second) or has_other_images(first, second):
                 continue
-            for kind in ("class_labels", "anomaly_labels"):
-                hashes = {run.content["counts"].get(kind) for run in (first, second)}
-                if len(hashes) == 2 and None not in hashes:
-                    pairs.append((second.name, first.name))
-                    break
+            if any(has_other_labels(first, second, kind) for kind in SIZES_OF_LABELS):
+                pairs.append((second.name, first.name))
     return pairs
 
 
@@ -255,9 +256,13 @@ def _file_of(run: EvaluationResult) -> str:
 
 def _frame_names(run: EvaluationResult) -> Sequence[str] | None:
     """Return the names of the frames of a result; None where it does not record them."""
-    if run.replicates is None or run.content.get("bootstrap", {}).get("unit") != "frame":
+    if run.replicates is None:
         return None
-    return run.replicates.units
+    if run.replicates.frames:
+        return run.replicates.frames
+    # Of an earlier version.
+    unit = run.content.get("bootstrap", {}).get("unit")
+    return run.replicates.units if unit == "frame" else None
 
 
 def _with_data_words(values: Row, recorded: Row) -> Facts:
@@ -424,7 +429,8 @@ def _frames(inputs: Inputs, results: Sequence[Row]) -> _Frames:
     for threshold in inputs.thresholds.values():
         apart = tested_apart | _names_of_other_images(inputs, threshold)
         calibrated = threshold.frames.keys() - apart
-        frames.add(_as_results_name_them(calibrated, known - apart), CALIBRATION)
+        named_so = _as_results_name_them(calibrated, known - apart)
+        frames.add(set(named_so.values()), CALIBRATION)
         # Frames of an equal name that are others count, too, by a name that no frame has.
         frames.add([f"{name}\0" for name in threshold.frames.keys() & apart], CALIBRATION)
     return frames
@@ -449,8 +455,8 @@ def _below_one_folder(names: Collection[str], known: Collection[str]) -> Collect
     return [f"{holding[0]}/{name}" for name in names]
 
 
-def _as_results_name_them(calibrated: Collection[str], known: Collection[str]) -> set[str]:
-    """Return the frames of a calibration by the names that results give them.
+def _as_results_name_them(calibrated: Collection[str], known: Collection[str]) -> dict[str, str]:
+    """Return the name that results give each frame of a calibration; its own where they hold none.
 
     A result names a frame by its path below the root of its data set, and maps name it by its path
     below their input: ``day/camera/1`` and ``camera/1`` are one frame. Names without a folder are
@@ -461,12 +467,12 @@ def _as_results_name_them(calibrated: Collection[str], known: Collection[str]) -
         parts = name.split("/")
         for start in range(len(parts) - 1):
             of_ending["/".join(parts[start:])] = name
-    names: set[str] = set()
+    names: dict[str, str] = {}
     for name in calibrated:
         parts = name.split("/")
         endings = ["/".join(parts[start:]) for start in range(max(len(parts) - 1, 1))]
         same = next((of_ending[ending] for ending in endings if ending in of_ending), name)
-        names.add(name if name in known else same)
+        names[name] = name if name in known else same
     return names
 
 
@@ -475,9 +481,8 @@ def _names_tested_apart(inputs: Inputs, results: Sequence[Row]) -> set[str]:
     them with the frames of its calibration, so an equal name means another frame."""
     names: set[str] = set()
     for run, result in zip(inputs.results, results, strict=True):
-        checked = any(_flagged_with(result, threshold) for threshold in inputs.thresholds.values())
-        if checked and run.replicates:
-            names.update(run.replicates.units)
+        if any(_made_with_thresholds(inputs, result)):
+            names.update(_frame_names(run) or ())
     return names
 
 
@@ -489,22 +494,27 @@ def _names_of_other_images(inputs: Inputs, threshold: GuaranteedThreshold) -> se
     same: set[str] = set()
     for run in inputs.results:
         names = set(_frame_names(run) or ()).intersection(threshold.frames)
-        others_of_run = _other_than_calibrated(run, names, threshold)
+        others_of_run = _other_than_calibrated(run, {name: name for name in names}, threshold)
         others |= others_of_run
         same |= names - others_of_run
     return others - same
 
 
 def _other_than_calibrated(
-    run: EvaluationResult, names: Collection[str], threshold: GuaranteedThreshold
+    run: EvaluationResult, names: Mapping[str, str], threshold: GuaranteedThreshold
 ) -> set[str]:
     """Return which frames have another image than the calibration frame of the same name, as far
     as both record a hash of it.
+
+    Args:
+        run: the result.
+        names: of its frames, each with the name that the calibration gives it.
+        threshold: of the calibration.
     """
     images = run.replicates.images if run.replicates is not None else {}
     others = set()
-    for name in names:
-        identity = threshold.frames[name]
+    for name, calibrated in names.items():
+        identity = threshold.frames[calibrated]
         # A calibration on maps without hashes of images records hashes of the maps.
         is_of_image = len(identity) == HASH_DIGITS
         if is_of_image and name in images and not identity.startswith(images[name]):
@@ -542,20 +552,35 @@ def _domain(inputs: Inputs, results: Sequence[Row]) -> Facts:
 def _role(inputs: Inputs, record: Row, *trainings: Row) -> str:
     """Return what the frames of a result were used for.
 
-    They are validation frames where a training, of the network or of a later step, chose its epoch
-    on this split of this data set, where something was fitted on it, or, without a record of a
-    training, where the split says so.
+    They are training frames where the network got its weights, or a step its posterior, on this
+    split ``train`` of this data set. They are validation frames where a training, of the network or
+    of a later step, chose its epoch on the split, where something was fitted on it, or, without a
+    record of a training, where the split says so.
     """
     split = record.get("split")
     if split is None:
         return TEST
+    made_on = _splits_of_model(inputs)
+    place = (record.get("dataset"), split)
+    if split == "train" and place in made_on:
+        return TRAINING
     if split == SELECTION or (not any(trainings) and split in VALIDATION_SPLITS):
         return VALIDATION
-    used = [(data.get("dataset"), data.get("validation")) for data in trainings]
+    used = [*made_on, *((data.get("dataset"), data.get("validation")) for data in trainings)]
     for attachment in inputs.model.attachments.values():
         made: Row = getattr(attachment, "fitted_on", {})
         used.append((made.get("dataset"), made.get("split")))
-    return VALIDATION if (record.get("dataset"), split) in used else TEST
+    return VALIDATION if place in used else TEST
+
+
+def _splits_of_model(inputs: Inputs) -> list[tuple[str, str]]:
+    """Return data set and split of the frames that gave the network its weights and its epoch, and
+    a step its posterior, as far as they are recorded.
+    """
+    model = inputs.model
+    trained = model.network.description.provenance
+    records = chosen_on(trained, {}, model.record.get("provenance"))
+    return [(entry["dataset"], entry["split"]) for entry in records]
 
 
 def _result(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
@@ -615,6 +640,7 @@ def _data_of(inputs: Inputs, run: EvaluationResult, *trainings: Row) -> Facts:
         "role": role,
         "calibrated": calibrated,
         "namesakes_of_calibrated": namesakes,
+        "may_be_calibrated": _may_be_calibrated(inputs, run),
         "learned": learned,
         "labelled": f"{data}, {labelled} ({named})",
         "with_anomalies": f"{data}, {with_anomalies} ({named})",
@@ -684,13 +710,23 @@ def _calibration_frames(inputs: Inputs, run: EvaluationResult) -> tuple[int, int
     names = set(_frame_names(run) or ())
     calibrated: set[str] = set()
     others: set[str] = set()
-    for threshold in inputs.thresholds.values():
-        if _flagged_with({"content": run.content}, threshold) is None:
-            of_name = names.intersection(threshold.frames)
+    made_with = _made_with_thresholds(inputs, {"content": run.content})
+    for threshold, made in zip(inputs.thresholds.values(), made_with, strict=True):
+        if not made:
+            named_so = _as_results_name_them(threshold.frames, names)
+            of_name = {name: its_own for its_own, name in named_so.items() if name in names}
             of_other_image = _other_than_calibrated(run, of_name, threshold)
-            calibrated |= of_name - of_other_image
+            calibrated |= of_name.keys() - of_other_image
             others |= of_other_image
     return len(calibrated), len(others - calibrated)
+
+
+def _may_be_calibrated(inputs: Inputs, run: EvaluationResult) -> bool:
+    """Return whether a result names no frames, so that nobody knows whether it holds calibration
+    frames of a threshold that it was not made with.
+    """
+    made_with = _made_with_thresholds(inputs, {"content": run.content})
+    return _frame_names(run) is None and not all(made_with)
 
 
 def _missed(bins: Row) -> list[list[Any]]:
@@ -706,16 +742,35 @@ def _missed(bins: Row) -> list[list[Any]]:
     return rows
 
 
-def _flagged_with(result: Row, promised: GuaranteedThreshold) -> Row | None:
+def _flagged_with(result: Row, promised: GuaranteedThreshold, sha256: str) -> Row | None:
     """Return what a result says of a threshold, or None where it was made without it. It knows its
-    threshold by promise and value: what a bare value flags is no such loss."""
-    row: Row = result["content"].get("flagged", {}).get(promised.score, {})
-    same = row.get("promise") == promised.promise
+    threshold by the file, and by promise and value, which a group of frames has of its own: what a
+    bare value flags is no such loss.
+
+    Args:
+        result: with its ``content``.
+        promised: the threshold.
+        sha256: of its file. Another one may have the same promise and value, and be calibrated on
+            the frames of the result.
+    """
+    content = result["content"]
+    row: Row = content.get("flagged", {}).get(promised.score, {})
+    recorded = content.get("run", {}).get("thresholds", {}).get(promised.score, {})
+    same = row.get("promise") == promised.promise and recorded.get("sha256") in (None, sha256)
     return row if same and math.isclose(row["threshold"], promised.value) else None
 
 
+def _made_with_thresholds(inputs: Inputs, result: Row) -> list[bool]:
+    """Return of each threshold of a report whether a result was made with it."""
+    made_with = []
+    for name, threshold in inputs.thresholds.items():
+        row = _flagged_with(result, threshold, inputs.threshold_hashes[name])
+        made_with.append(row is not None)
+    return made_with
+
+
 def _achieved(
-    results: Sequence[Facts], promised: GuaranteedThreshold, source: str
+    results: Sequence[Facts], promised: GuaranteedThreshold, source: str, sha256: str
 ) -> Iterator[Facts]:
     """Yield of each result that was made with a threshold, and of each risk that it bounds, the
     mean loss of the units and whether that keeps to the level.
@@ -724,9 +779,10 @@ def _achieved(
         results: all of the report.
         promised: the threshold.
         source: name of its file.
+        sha256: of the file.
     """
     for result in results:
-        row = _flagged_with(result, promised)
+        row = _flagged_with(result, promised, sha256)
         if row is None:
             continue
         for control, level in promised.levels.items():
@@ -757,12 +813,15 @@ def _achieved(
             }
 
 
-def _made_with_others(results: Sequence[Facts], promised: GuaranteedThreshold) -> Iterator[Facts]:
-    """Yield each threshold that results were made with in the place of a promised one: the name of
-    the result, the score, the value, and ``control`` and ``level`` of a promise, else None.
+def _made_with_others(
+    results: Sequence[Facts], promised: GuaranteedThreshold, sha256: str
+) -> Iterator[Facts]:
+    """Yield each threshold that results were made with in the place of a promised one, whose file
+    has the ``sha256``: the name of the result, the score, the value, ``control`` and ``level`` of a
+    promise, else None, and whether the promise and the value are the ``same``.
     """
     for result in results:
-        if _flagged_with(result, promised) is not None:
+        if _flagged_with(result, promised, sha256) is not None:
             continue
         for score, row in result["content"].get("flagged", {}).items():
             yield {
@@ -771,6 +830,8 @@ def _made_with_others(results: Sequence[Facts], promised: GuaranteedThreshold) -
                 "value": row["threshold"],
                 "control": row.get("control") if row.get("promise") else None,
                 "level": row.get("level"),
+                "same": row.get("promise") == promised.promise
+                and math.isclose(row["threshold"], promised.value),
             }
 
 

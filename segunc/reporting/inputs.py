@@ -4,7 +4,6 @@ and comes of this version.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from segunc.core.bounds import PositiveInt, Settings, from_plain
 from segunc.core.errors import InputError, shortened
 from segunc.core.files import file_sha256, has_seal, note_without_seal, read_result
 from segunc.core.patterns import Searcher, pattern_of_file
-from segunc.core.places import without_place
+from segunc.core.places import names_apart, without_place
 from segunc.core.version import release_of, tool_version
 from segunc.decisions.guarantee import (
     GuaranteedThreshold,
@@ -124,14 +123,20 @@ class Inputs:
     def __init__(self, folder: Path, given: Mapping[str, Sequence[Path]], source: str = "") -> None:
         if not any(given.values()):
             raise InputError("there is nothing to report of the model", hint="--runs metrics.json")
-        self.files = _named_files(given)
+        paths: list[Path] = []
+        for kind, of_kind in given.items():
+            if kind != "maps":
+                paths.extend(of_kind)
+        self.files = names_apart(paths)
         self.domain = read_domain(given["domain"][0]) if given["domain"] else Domain()
         results = load_results(given["runs"])
         self.maps = [open_maps(path) for path in given["maps"]]
         self.thresholds: dict[str, GuaranteedThreshold] = {}
+        self.threshold_hashes: dict[str, str] = {}
         for name, path in self.files.items():
             if path in given["threshold"]:
                 self.thresholds[name] = read_threshold(path)
+                self.threshold_hashes[name] = file_sha256(path)
         self.monitor = _read_monitor(given["monitor"][0]) if given["monitor"] else None
         self.latency = [read_latency(path) for path in given["latency"]]
         self.folder = folder
@@ -238,7 +243,7 @@ class Inputs:
 
     def _check_monitor(self, paths: Sequence[Path]) -> None:
         """Raise InputError where the monitor watches none of the thresholds of this report."""
-        hashes = {file_sha256(self.files[name]) for name in self.thresholds}
+        hashes = self.threshold_hashes.values()
         if self.monitor and hashes and self.monitor["threshold"]["sha256"] not in hashes:
             raise InputError(
                 f"{paths[0]} watches another threshold than those of this report",
@@ -258,25 +263,6 @@ def _check_versions(results: Sequence[EvaluationResult]) -> None:
         raise InputError(
             f"{run.path} was made by {maker}, not by {tool_version()}", hint="evaluate again"
         )
-
-
-def _named_files(given: Mapping[str, Sequence[Path]]) -> dict[str, Path]:
-    """Return the path of each file by a name that differs from those of the others."""
-    paths: list[Path] = []
-    for kind, of_kind in given.items():
-        if kind != "maps":
-            paths.extend(of_kind)
-    return {_name_among(path, paths): path for path in paths}
-
-
-def _name_among(path: Path, paths: Sequence[Path]) -> str:
-    """Return the path of a file below the folder that holds all files of its name: no place of the
-    machine, and another for each of them.
-    """
-    common = os.path.commonpath(
-        [other.parent.resolve() for other in paths if other.name == path.name]
-    )
-    return (path.parent.resolve() / path.name).relative_to(common).as_posix()
 
 
 def _read_monitor(path: Path) -> Mapping[str, Any]:

@@ -292,7 +292,12 @@ def not_measured(threshold: Row) -> list[str]:
     ]
     for other in threshold.get("others", ()):
         value = f"{other['score']} >= {threshold_text(other['value'])}"
-        if other["control"]:
+        if other.get("same"):
+            sentences.append(
+                f"The result {other['name']} was made with another file of the same promise and "
+                "value, which may have been calibrated on other frames."
+            )
+        elif other["control"]:
             risk = f"{other['control']} of at most {format_number(other['level'])}"
             sentences.append(
                 f"The result {other['name']} was made with another threshold: {value}, for {risk}."
@@ -369,6 +374,11 @@ def _words_on_images(facts: Row) -> list[str]:
             if namesakes > 1:
                 have = "have the names of calibration frames and other images"
             sentences.append(f"{counted(namesakes, 'frame')} of {result['file']} {have}.")
+        if result.get("may_be_calibrated"):
+            sentences.append(
+                f"{result['file']} names no frames, so it may hold frames of a calibration, which "
+                "are no test; evaluate without --replicates 0, and keep the .npz file beside it."
+            )
     return sentences
 
 

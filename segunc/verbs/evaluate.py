@@ -87,6 +87,7 @@ SIDECAR = "what evaluate writes beside a result"
 CHOSEN_WORDS = {
     "weights": "its weights",
     "epoch": "its best epoch",
+    "posterior": "its posterior",
     "calibration": "its temperature",
     "anomaly": "its anomaly score",
     "features": "its features",
@@ -849,7 +850,8 @@ def _from_model(folder: Path, data: _Data, measures: Measures) -> _Measured:
         source = ModelSource(model, sampler, scores, options.size, corruption, run)
         result, evaluator = evaluate_model(source, data.entry, samples, measures)
     result["run"] = run
-    record = model_record(model.network, model.posterior, None, model.attachments)
+    provenance = model.record.get("provenance")
+    record = model_record(model.network, model.posterior, provenance, model.attachments)
     used = fitted_in_use(record, run, _measured_scores(result, evaluator))
     notes = [
         *_note_on_splits(model, data),

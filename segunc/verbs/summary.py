@@ -386,7 +386,7 @@ def _density_note(reader: MapsReader, threshold: Threshold, times: Sequence[floa
     time_of = dict(zip(reader.frames, times, strict=True)).get
     unit_of = resampled_units(guarantee.unit, time_of, "the unit of the threshold", of_file=True)
     blocks = {unit_of(name) for name in reader.frames}
-    return guarantee.density_note(len(reader.frames) // len(blocks), threshold.source)
+    return threshold.density_note(len(reader.frames) // len(blocks))
 
 
 def _follow_score(

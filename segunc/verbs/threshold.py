@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,12 +22,12 @@ from segunc.data.masks import WHITE_ANOMALIES
 from segunc.decisions.guarantee import (
     DENSER,
     FALLING,
+    GROUP_BLOCKS,
     MAX_ALARMS,
     RISKS,
     GuaranteedThreshold,
     MethodName,
     block_seconds,
-    frame_words,
     model_of,
     promise_of,
     read_threshold,
@@ -474,6 +475,7 @@ class _UnitLosses:
     Attributes:
         sums: control -> sums over all units, for the controls asked for and the priced ones.
         group_sums: group -> sums over its units, of the first control alone.
+        group_units: group -> number of its units, also those that say nothing of the control.
         form: the stored form of the maps, as ``evaluate`` records it.
         objects: number of labelled objects; 0 without anomaly labels.
         small_objects: how many of them are smaller than the smallest object of a frame with a
@@ -498,6 +500,7 @@ class _UnitLosses:
         self.controls = tuple(dict.fromkeys([*controls, *PRICED_CONTROLS]))
         self.sums: dict[str, LossSums] = {}
         self.group_sums: dict[str, LossSums] = {}
+        self.group_units = Counter[str]()
         self.form = ""
         self.objects = 0
         self.small_objects = 0
@@ -669,6 +672,7 @@ class _UnitLosses:
                 sums.add(losses[name])
             if group is not None:
                 self.group_sums[group].add(losses[control])
+                self.group_units[group] += 1
         self.all_units = len(units)
         self.silent_units = len(units) - self.sums[control].units
         if self.low == self.high:
@@ -868,8 +872,8 @@ class _Choice:
         return max(fitting) if control in RISING else min(fitting)
 
     def by_group(self, control: str) -> tuple[dict[str, dict[str, float]], list[str]]:
-        """Return value, units and risk of the threshold of each group by its name, and a line on
-        each group that has too few units for one."""
+        """Return value, units, risk and all units of the threshold of each group by its name, and a
+        line on each group that has too few units for one."""
         groups = {}
         notes = []
         for group, sums in self.units.group_sums.items():
@@ -884,6 +888,7 @@ class _Choice:
                 "value": self.units.value(key),
                 "units": sums.units,
                 "risk": self.method.risk(sums, key),
+                GROUP_BLOCKS: self.units.group_units[group],
             }
         return groups, notes
 
@@ -1005,26 +1010,4 @@ def _record(
         right_flagged=right_flagged,
         wrong_flagged=wrong_flagged,
     )
-    return replace(made, condition=_condition(made))
-
-
-def _condition(made: GuaranteedThreshold) -> str:
-    """Return what a promise needs and what voids it; of blocks whose frames count also how many
-    they hold, and of prepared maps also how.
-    """
-    one = unit_words(made.unit)
-    condition = (
-        f"It holds where frames come as the {made.units} units of the calibration did, from the "
-        "same roads, camera, weather, labels, model and settings; another domain or corrupted "
-        f"images void it. Each {one} counts as independent of every other {one}."
-    )
-    frames = made.frames_per_block
-    if frames is not None:
-        condition += (
-            f" A {one} had about {frame_words(frames)}: where more come, there are more "
-            f"{made.counted_risk}."
-        )
-    if not made.preparation:
-        return condition
-    words = made.preparation.words
-    return f"{condition} {words[0].upper()}{words[1:]}."
+    return replace(made, condition=made.condition_of())

@@ -322,7 +322,7 @@ class _Density:
         block = whole_periods(time, seconds)
         self._frames = self._frames + 1 if block == self._block else 1
         self._block = block
-        note = guarantee.density_note(self._frames, self._threshold.source)
+        note = self._threshold.density_note(self._frames)
         self._has_told = bool(note)
         return note
 

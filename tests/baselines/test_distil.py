@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
+import segunc
 from segunc.affine.convert import ORIGIN
 from segunc.affine.posterior import Deterministic
 from segunc.baselines.distil import (
@@ -28,6 +29,7 @@ from segunc.baselines.distil import (
 from segunc.baselines.mixtures import EnsemblePosterior
 from segunc.core.errors import InputError
 from segunc.data.labels import label_map
+from segunc.data.training_frames import note_on_epoch_frames
 from segunc.networks import NetworkDescription, build_network, load_network, save_network
 from segunc.networks.network import SegmentationNetwork
 from segunc.options import DoctorOptions, FinetuneOptions
@@ -248,7 +250,10 @@ def test_crops_keep_pixels_in_place(share: float, shape: tuple[int, int]) -> Non
 def made(toy_set: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneOptions:
     """The options of a small run; ``base`` and ``teacher`` lie beside its student."""
     folder = tmp_path_factory.mktemp("distil")
-    save_network(network(0), folder / "base")
+    base = network(0)
+    trained = {"val_miou": 0.75, "epochs": 9}
+    base.description = replace(base.description, provenance=trained)
+    save_network(base, folder / "base")
     finetune(FinetuneOptions(base=folder / "base", out=folder / "teacher", method="tta"))
     settings = {
         "data.dataset": "toy",
@@ -277,6 +282,27 @@ def test_a_student_records_what_it_was_made_of(made: FinetuneOptions) -> None:
     assert provenance["teacher"] == "tta"
     assert provenance["frames"] == 8
     assert provenance["settings"]["corruptions"][1] == "fog:3"
+
+
+def test_what_was_measured_of_a_base_is_not_recorded_of_its_student(made: FinetuneOptions) -> None:
+    start = load_network(Path(made.out).parent / "base")
+    of_student = load_network(Path(made.out), ignore_posterior=True).description.provenance
+    assert "val_miou" not in of_student
+    assert of_student["epochs"] == 9, "the history of its weights"
+    assert of_student["started_from"] == {"sha256": start.sha256, "val_miou": 0.75}
+    # A base of an earlier version, whose frames are not recorded.
+    assert "cannot be known" in note_on_epoch_frames(of_student, ["a"], "it", is_same_split=False)
+
+
+def test_the_frames_of_a_student_are_no_test_of_it(made: FinetuneOptions, toy_set: Path) -> None:
+    assert load_model(Path(made.out)).record["provenance"]["seen_splits"] == [
+        {"dataset": "toy", "split": "train"}
+    ]
+    data: dict[str, Any] = {"dataset": "toy", "root": toy_set, "draws": 2, "replicates": 0}
+    words = "of the split train of the data set toy, on which the model got its posterior"
+    for split, is_told in (("train", True), ("val", False)):
+        notes = segunc.evaluate(model=Path(made.out), split=split, device="cpu", **data).notes
+        assert any(words in note for note in notes) == is_told
 
 
 def test_last_layer_and_affine_parameters_are_trained(made: FinetuneOptions) -> None:

@@ -21,6 +21,7 @@ from segunc.baselines.frame_choice import farthest_frames
 from segunc.baselines.verdict_changes import verdict_on
 from segunc.baselines.verdict_features import mask_of
 from segunc.core.errors import InputError
+from segunc.core.files import file_sha256
 from segunc.data.images import load_image
 from segunc.gallery.change_page import (
     ChangedAlarm,
@@ -225,14 +226,17 @@ def test_a_true_alarm_stays_out(drive: Drive, tmp_path: Path) -> None:
 def test_a_region_that_reviewers_dispute_stays_out(drive: Drive, tmp_path: Path) -> None:
     odd, other = drive.regions("c")
     ana = drive.write(tmp_path / "ana.json", ("c", "false-alarm", odd), ("c", "false-alarm", other))
-    ben = drive.write(tmp_path / "ben.json", ("c", "false-alarm", odd), ("c", "true-alarm", other))
+    # Both exported under one name, into folders of their own.
+    (tmp_path / "ben").mkdir()
+    file = tmp_path / "ben" / "ana.json"
+    ben = drive.write(file, ("c", "false-alarm", odd), ("c", "true-alarm", other))
     ben.write_text(ben.read_text().replace("Ana", "Ben"))
     said: list[str] = []
     settings = FeatureDensity(verdicts=[str(ana), str(ben)], maps=str(drive.maps), compared=0)
     model = settings.fit(load_model(drive.model), device="cpu", say=said.append)
     assert "1 region called false by one reviewer and true or missed by another" in said[0]
     (entry,) = model.attachments["features"].verdicts
-    assert entry["files"].keys() == {"ana.json", "ben.json"}
+    assert entry["files"] == {"ana.json": file_sha256(ana), "ben/ana.json": file_sha256(ben)}
     assert (entry["false_alarms"], entry["to_find"]) == (1, 1)
     assert knn(model, drive.images / "c.png")[OTHER].max() > THRESHOLD
 

@@ -832,6 +832,34 @@ def test_evaluate_says_that_frames_come_more_or_less_densely(
     assert [note in told for told in notes] == ([True] if note else [])
 
 
+@pytest.mark.parametrize(
+    ("group", "every", "note"),
+    [
+        ("night", 1, "t.json:night was calibrated on about 2 frames in 10s, and here 10 and more"),
+        ("day", 5, "t.json:day was calibrated on about 10 frames in 10s, and here about 2 come"),
+        ("night", 5, ""),
+        ("day", 1, ""),
+    ],
+)
+def test_the_blocks_of_a_group_hold_its_own_number_of_frames(
+    drive: tuple[Path, Path], tmp_path: Path, group: str, every: int, note: str
+) -> None:
+    """Blocks of the group day have 10 frames, those of night 2, and all have 6 on average."""
+    out = tmp_path / "t.json"
+    names = [f"drive/f{i:02d}" for i in range(40)]
+    groups = {name: "day" if name < "drive/f20" else "night" for name in names}
+    asked = {**ALARMS_IN_BLOCKS, "frames": "f([01]|.[05])", "groups": groups}
+    made = calibrate({"calibration": drive}, out, **asked).threshold
+    assert made.frames_per_block == 6
+    assert [numbers["all_units"] for numbers in made.groups.values()] == [2, 2]
+    (threshold,) = read_thresholds([f"{out}:{group}"]).values()
+    frames = {"day": 10, "night": 2}[group]
+    assert f"A 10s block had about {frames} frames: where more" in threshold.statement
+    maps, masks = write_set(tmp_path / "other", [f"other/g{i:02d}" for i in range(50, 80)])
+    _, notes = told(maps=maps, anomaly_labels=masks, flag=[f"{out}:{group}"], every=every)
+    assert [note in told for told in notes] == ([True] if note else [])
+
+
 def test_a_clip_of_seconds_is_one_unit_and_more_drives_are_the_hint(
     drive: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -5,15 +5,24 @@ with intervals and reasons.
 from collections.abc import Iterable
 from functools import reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.evaluation.comparison import HIDDEN, format_number
+from segunc.core.files import write_result
+from segunc.evaluation.comparison import HIDDEN, compare, format_number
 from segunc.evaluation.evaluator import Evaluator, Measures
-from segunc.evaluation.resampling import Resampling, group_frames
+from segunc.evaluation.resampling import (
+    EvaluationResult,
+    Resampling,
+    group_frames,
+    load_results,
+    save_replicates,
+    sidecar_path,
+)
 from segunc.evaluation.tables import format_metrics
 from segunc.metrics.objects import ObjectBins
 from tests.support.objects import object_scene
@@ -94,6 +103,54 @@ def test_a_group_has_the_numbers_of_a_set_of_its_own() -> None:
         counts = result["counts"]["groups"][group]
         assert counts.items() <= alone["counts"].items()
         assert counts["anomaly_frames"] >= 14
+
+
+def written(path: Path, names: Iterable[str], **measures: Any) -> EvaluationResult:
+    """A result of forty frames, read back from a file, whose labels have equal numbers of pixels.
+
+    The last two letters of a name are the number of the frame.
+    """
+    frames = {name: int(name[-2:]) for name in names}
+    asked = Measures(resampling=Resampling(100), **measures)
+    counted = Evaluator(("own",), None, frames, anomalies=frames, measures=asked)
+    anomaly = FRAMES["cow01"][1]
+    for name, number in frames.items():
+        stored = {"own": object_scene(number)[0]}
+        assert counted.update(name, stored, anomaly=np.roll(anomaly, number, axis=0))
+    content = counted.numbers()
+    counted.record_bootstrap(content, asked.resample)
+    write_result(path, content)
+    save_replicates(sidecar_path(path), counted.replicates())
+    return load_results([path])[0]
+
+
+def test_groups_of_other_frames_with_as_many_pixels_are_not_paired(tmp_path: Path) -> None:
+    """Two lists put the same frames into groups of the same names, and two frames change places."""
+    names = [f"{number:02}" for number in range(40)]
+    usual = {name: "day" if name < "20" else "night" for name in names}
+    swapped = {**usual, "05": "night", "25": "day"}
+    results = []
+    for name, groups in (("one", usual), ("two", swapped), ("again", usual)):
+        results.append(written(tmp_path / f"{name}.json", names, groups=groups))
+    counts = [dict(result.content["counts"]["groups"]["day"]) for result in results]
+    hashes = [group.pop("anomaly_labels") for group in counts]
+    assert counts[0] == counts[1]
+    assert hashes[0] == hashes[2] != hashes[1]
+    row = compare(results, keys=["scores.own.groups.day.pooled.auroc"]).rows[0]
+    assert row.differences[1].reason == "the group is of other frames"
+    assert row.differences[2].test is not None
+
+
+def test_resampled_units_of_other_frames_are_not_paired(tmp_path: Path) -> None:
+    """The same frames lie in other folders, whose names are the same."""
+    results = []
+    for name, step in (("one", 1), ("two", 7), ("again", 1)):
+        names = [f"{chr(ord('a') + step * number % 20)}/{number:02}" for number in range(40)]
+        results.append(written(tmp_path / f"{name}.json", names, resample="folder"))
+    assert results[0].replicates.units == results[1].replicates.units
+    row = compare(results, keys=["scores.own.pooled.auroc"]).rows[0]
+    assert row.differences[1].reason == "resampled units of equal names hold other frames"
+    assert row.differences[2].test is not None
 
 
 def test_the_tables_show_the_bins_that_hold_objects() -> None:

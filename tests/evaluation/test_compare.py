@@ -135,6 +135,37 @@ def test_replicates_of_another_result_of_an_earlier_version_are_refused(tmp_path
         load_results(paths)
 
 
+def test_replicates_of_nearly_the_same_interval_are_refused(tmp_path: Path) -> None:
+    """Of a result of an earlier version, whose intervals end at two of its replicates."""
+    paths = pair(tmp_path)
+    replicates = load_replicates(sidecar_path(paths[1]))
+    content = json.loads(paths[1].read_text())
+    for ends in ([2.5, 97.5], None):
+        row = np.sort(replicates.values[0])
+        bounds = [row[5], row[-6]] if ends is None else np.percentile(row, ends).tolist()
+        paths[1].write_text(json.dumps(content | {"intervals": {AUROC: bounds}}))
+        save_replicates(sidecar_path(paths[1]), replicates)
+        assert load_results(paths)[1].replicates is not None
+        shifted = replace(replicates, values=replicates.values + 1e-5)
+        save_replicates(sidecar_path(paths[1]), shifted)
+        with pytest.raises(InputError, match=f"its replicates of {AUROC} have another interval"):
+            load_results(paths)
+
+
+def test_replicates_of_numbers_that_a_result_lacks_are_refused(tmp_path: Path) -> None:
+    paths = pair(tmp_path)
+    write_replicates(paths[1], {"scores.msp.pooled.auroc": 0.9})
+    why = r"it holds replicates of scores\.msp\.pooled\.auroc, which is no number of the result"
+    with pytest.raises(InputError, match=why):
+        load_results(paths)
+
+
+def test_replicates_of_a_score_with_a_dot_in_its_name_are_read(tmp_path: Path) -> None:
+    path = write_result(tmp_path / "own.json", {"own.v2": {"auroc": 0.9}})
+    write_replicates(path, {"scores.own.v2.pooled.auroc": 0.9})
+    assert load_results([path])[0].replicates is not None
+
+
 @pytest.mark.parametrize("scale", [0.1, 3.0])
 def test_an_interval_tells_narrow_and_wide_replicates(tmp_path: Path, scale: float) -> None:
     path = pair(tmp_path)[0]
@@ -489,14 +520,15 @@ def test_null_is_a_dash_with_its_reason(tmp_path: Path) -> None:
     assert "— the file does not hold it: scores.msp.pooled.auroc of b." in text
 
 
-def test_other_labels_of_the_same_frames_are_not_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["anomaly_labels", "anomaly_label_sizes"])
+def test_other_labels_of_the_same_frames_are_not_compared(tmp_path: Path, key: str) -> None:
     for labels in ("b" * 16, "a" * 16):
         first = write_result(tmp_path / "a.json", {"entropy": {"auroc": 0.4}})
         paths = [first]
         for name, label_hash in (("a", "a" * 16), ("b", labels)):
             path = write_result(tmp_path / f"{name}.json", {"entropy": {"auroc": 0.4}})
             content = json.loads(path.read_text())
-            content["counts"]["anomaly_labels"] = label_hash
+            content["counts"][key] = label_hash
             content.pop("record_sha256", None)
             path.write_text(json.dumps(content))
             paths.append(path)

@@ -166,6 +166,20 @@ def test_labels_of_other_frames_have_other_hashes(run):
     assert hashes_of_labels(run, {}, folder="drive/") == usual
 
 
+def test_labels_of_another_shape_have_other_hashes() -> None:
+    """A frame of normal pixels alone has the same bytes upright and lying."""
+    hashes = []
+    for shape in ((4, 6), (6, 4)):
+        evaluator = Evaluator(("msp",), CLASSES, anomalies=("a",))
+        zeros = np.zeros(shape, np.uint8)
+        stored = {"msp": zeros.astype(np.uint16)}
+        assert evaluator.update("a", stored, zeros, labels=zeros, anomaly=zeros)
+        counts = evaluator.numbers()["counts"]
+        hashes.append((counts["class_label_sizes"], counts["anomaly_label_sizes"]))
+    assert hashes[0][0] != hashes[1][0]
+    assert hashes[0][1] != hashes[1][1]
+
+
 FIELDS = {
     "anomaly labels": "anomaly",
     "class labels": "labels",

@@ -508,12 +508,13 @@ def test_the_sidecar_keeps_everything(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((2, 50))
     values[1, 3] = np.nan
     path = sidecar_path(tmp_path / "my.run.json")
-    save_replicates(path, Replicates(("a.b", "a.c"), values, 7, ("straße/1", "f2"), images=IMAGES))
+    units = ("straße/1", "f2", "f3")
+    save_replicates(path, Replicates(("a.b", "a.c"), values, 7, units, (), IMAGES, units))
     stored = load_replicates(path)
     assert stored.paths == ("a.b", "a.c")
     assert stored.seed == 7
-    assert stored.units == ("straße/1", "f2")
-    assert stored.images == IMAGES
+    assert stored.units == stored.frames == units
+    assert stored.images == IMAGES, "that of f3 is not known"
     np.testing.assert_array_equal(stored.values, values.astype(np.float32))
 
 

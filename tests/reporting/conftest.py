@@ -53,10 +53,10 @@ def write_threshold(path: Path, model: dict[str, Any], **changes: Any) -> Path:
     return path
 
 
-def evaluate_images(predicted: Job, out: Path, *more: Any) -> None:
-    """Evaluate the model on the images of the toy data set."""
+def evaluate_images(predicted: Job, out: Path, *more: Any, split: str = "test") -> None:
+    """Evaluate the model on the images of a split of the toy data set."""
     model = ("--model", predicted.abnn)
-    data = ("--dataset", "toy", "--root", predicted.data, "--split", "test")
+    data = ("--dataset", "toy", "--root", predicted.data, "--split", split)
     small = SMALL.replace(" --", "\0--").split("\0")[0]
     settings = (small, "--device", "cpu", "--replicates", 50)
     succeed("evaluate", *model, *data, *settings, "--out", out, *more)

@@ -14,12 +14,14 @@ from segunc.options import FinetuneOptions, recorded_command
 from segunc.reporting.facts import (
     CALIBRATION,
     TEST,
+    TRAINING,
     VALIDATION,
     _calibration_frames,
     _commands,
     _domain,
     _fitted_words,
     _frames_words,
+    _may_be_calibrated,
     _model_commands,
     _monitor,
     _other_labels,
@@ -56,7 +58,7 @@ def inputs(
     """
     results = []
     for units in runs.values():
-        replicates = SimpleNamespace(units=tuple(units), images=images or {})
+        replicates = SimpleNamespace(units=tuple(units), images=images or {}, frames=())
         results.append(
             SimpleNamespace(content={"bootstrap": {"unit": "frame"}}, replicates=replicates)
         )
@@ -68,6 +70,7 @@ def inputs(
         results=results,
         maps=[],
         thresholds={"t.json": promised},
+        threshold_hashes={"t.json": "a" * 64},
     )
 
 
@@ -87,6 +90,7 @@ def test_validation_frames_fill_no_cell() -> None:
         "values": ["night"],
         "test": 0,
         "validation": 3,
+        "training": 0,
         "calibration": 0,
         "lacking": 2,
     }
@@ -107,6 +111,43 @@ def test_frames_that_were_compared_with_the_calibration_are_tests_whatever_their
     tested[0]["content"] = {"flagged": {"entropy": {"promise": "P.", "threshold": 0.5}}}
     facts = _domain(inputs({"test": ["day/1", "day/2"]}, ("day/1",)), tested)
     assert cell_of(facts, "day")["test"] == 2
+
+
+@pytest.mark.parametrize(("sha256", "tests"), [("a" * 64, 2), ("b" * 64, 1)])
+def test_a_threshold_of_the_same_value_from_another_file_was_not_compared(
+    sha256: str, tests: int
+) -> None:
+    """The other one may be calibrated on the frames of the result."""
+    tested = roles(TEST)
+    tested[0]["content"] = {
+        "flagged": {"entropy": {"promise": "P.", "threshold": 0.5}},
+        "run": {"thresholds": {"entropy": {"file": "t.json", "sha256": sha256}}},
+    }
+    made_of = inputs({"test": ["day/1", "day/2"]}, ("day/1",))
+    made_of.results[0].content |= tested[0]["content"]
+    assert cell_of(_domain(made_of, tested), "day")["test"] == tests
+    assert _calibration_frames(made_of, made_of.results[0]) == (2 - tests, 0)
+
+
+def test_calibration_frames_are_found_by_the_end_of_a_longer_path() -> None:
+    """A result of a model names frames below the root of a data set, maps below their input."""
+    names = ["val/day/1", "val/day/2"]
+    made_of = inputs({"model": names}, ("day/1",), images=dict.fromkeys(names, "0" * 12))
+    assert _calibration_frames(made_of, made_of.results[0]) == (1, 0)
+    made_of = inputs({"model": names}, ("day/1",), images={names[0]: "1" * 12}, identity=HASH)
+    assert _calibration_frames(made_of, made_of.results[0]) == (0, 1)
+
+
+def test_calibration_frames_are_found_in_a_result_that_resamples_drives() -> None:
+    made_of = inputs({"test": ["day"]}, ("day/1",))
+    (run,) = made_of.results
+    run.content["bootstrap"]["unit"] = "folder"
+    run.replicates.frames = ("day/1", "day/2")
+    assert _calibration_frames(made_of, run) == (1, 0)
+    assert cell_of(_domain(made_of, roles(TEST)), "day")["test"] == 1
+    assert not _may_be_calibrated(made_of, run)
+    run.replicates = None
+    assert _may_be_calibrated(made_of, run)
 
 
 def test_a_calibration_frame_is_known_by_its_path_below_another_root() -> None:
@@ -180,7 +221,7 @@ def result_with(name: str, labels: str | None, *units: str, unit: str = "frame")
         "counts": {} if labels is None else {"anomaly_labels": labels},
         "bootstrap": {"unit": unit},
     }
-    replicates = SimpleNamespace(units=units, images={})
+    replicates = SimpleNamespace(units=units, images={}, frames=())
     path = Path(f"{name}.json")
     return SimpleNamespace(name=name, content=content, replicates=replicates, path=path)
 
@@ -257,6 +298,10 @@ def test_the_settings_of_a_training_name_no_place_of_the_machine() -> None:
         ({"dataset": "animals", "split": "val"}, {}, VALIDATION),
         ({"dataset": "tuned", "split": "held-out"}, TRAINED, VALIDATION),
         ({"dataset": "streets", "split": "selection"}, TRAINED, VALIDATION),
+        ({"dataset": "streets", "split": "train"}, TRAINED, TRAINING),
+        ({"dataset": "tuned", "split": "train"}, TRAINED, TRAINING),
+        ({"dataset": "tuned", "split": "val"}, TRAINED, VALIDATION),
+        ({"dataset": "animals", "split": "train"}, TRAINED, TEST),
         ({}, TRAINED, TEST),
     ],
 )
@@ -264,7 +309,15 @@ def test_the_role_of_frames_follows_from_what_chose_an_epoch_or_was_fitted(
     record: dict[str, Any], trained: dict[str, Any], role: str
 ) -> None:
     fitted = SimpleNamespace(fitted_on={"dataset": "tuned", "split": "held-out"})
-    made_of: Any = SimpleNamespace(model=SimpleNamespace(attachments={"calibration": fitted}))
+    seen = [{"dataset": "tuned", "split": "train"}, {"dataset": "tuned", "split": "val"}]
+    of_network = {"trained": True, "dataset": "streets", "validation": "val"} if trained else {}
+    made_of: Any = SimpleNamespace(
+        model=SimpleNamespace(
+            attachments={"calibration": fitted},
+            network=SimpleNamespace(description=SimpleNamespace(provenance=of_network)),
+            record={"provenance": {"seen_splits": seen}},
+        )
+    )
     assert _role(made_of, record, trained) == role
 
 

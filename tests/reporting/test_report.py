@@ -27,6 +27,7 @@ from scipy.stats import binomtest
 
 import segunc
 from segunc.core.files import file_sha256
+from segunc.core.places import names_apart
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import encoding_of_masks
 from segunc.decisions.flags import Threshold
@@ -54,12 +55,19 @@ from segunc.reporting.failures import (
     commonest_mistake,
     failures,
 )
-from segunc.reporting.inputs import Domain, _name_among
+from segunc.reporting.inputs import Domain
 from segunc.reporting.rendering import render
 from segunc.reporting.summary_lines import number
 from segunc.verbs.evaluate import label_sources
 from tests.conftest import Job
-from tests.reporting.conftest import ANOMALY, CLEAN, FOG, VALUE, write_threshold
+from tests.reporting.conftest import (
+    ANOMALY,
+    CLEAN,
+    FOG,
+    VALUE,
+    evaluate_images,
+    write_threshold,
+)
 from tests.support.scenes import LABEL_MAP, NAMES, OBJECT, Scene, write_mask, write_scene
 from tests.support.shadows import backgrounds, shadows_where_nothing_scrolls
 from tests.verbs.processes import SMALL, refuse, succeed
@@ -234,6 +242,30 @@ def test_the_upper_bound_is_exact(events: int, trials: int) -> None:
         assert binomial_bound(0, trials) == pytest.approx(1 - 0.05 ** (1 / trials))
 
 
+def test_frames_of_the_training_are_no_test_frames(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    evaluate_images(predicted, tmp_path / "train.json", split="train")
+    runs = ("--runs", tmp_path / "train.json", results / CLEAN)
+    succeed("report", "--model", predicted.abnn, *runs, "--out", tmp_path / "report")
+    facts = report_of(tmp_path / "report")
+    assert [result["role"] for result in facts["results"]] == ["training", "test"]
+    number = facts["results"][0]["content"]["counts"]["frames"]
+    assert facts["domain"]["frames"]["training"] == number
+    assert "(test.json" in line_of(facts, "Classes")["text"], "of new frames"
+    assert f"{number} training frames" in page_of(tmp_path / "report")
+
+
+def made_with(threshold: Path, result: Path, folder: Path) -> Path:
+    """Copy a result into a folder, as if it had been made with this file of its threshold."""
+    content = json.loads(result.read_text())
+    del content["record_sha256"]  # of a later edit
+    content["run"]["thresholds"]["entropy"]["sha256"] = file_sha256(threshold)
+    copied = folder / result.name
+    copied.write_text(json.dumps(content))
+    return copied
+
+
 def report_on_threshold(predicted: Job, threshold: Path, *runs: Path) -> Path:
     """Report results with a threshold, and return the folder of the report."""
     out = threshold.parent / "report"
@@ -257,7 +289,8 @@ def test_a_promise_is_compared_with_what_results_achieved(
         "below": (min(clean, fog) / 2, "broken"),
     }[level]
     path = write_threshold(tmp_path / "t.json", contents[0]["run"], level=promised)
-    folder = report_on_threshold(predicted, path, results / CLEAN, results / FOG)
+    runs = [made_with(path, results / name, tmp_path) for name in (CLEAN, FOG)]
+    folder = report_on_threshold(predicted, path, *runs)
     facts = report_of(folder)
     assert line_of(facts, "Operating point")["state"] == state
     achieved = facts["thresholds"][0]["achieved"]
@@ -267,6 +300,18 @@ def test_a_promise_is_compared_with_what_results_achieved(
     table = page_of(folder).split("Achieved on other frames")[-1].split("</table>")[0]
     unproven = [row for row in achieved if row["loss"] <= promised < row["upper"]]
     assert table.count(">kept here, not proven<") == len(unproven)
+
+
+def test_another_file_of_the_same_promise_and_value_was_not_measured(
+    predicted: Job, results: Path, tmp_path: Path
+) -> None:
+    """It may have been calibrated on the frames of the result."""
+    run = json.loads((results / CLEAN).read_text())["run"]
+    path = write_threshold(tmp_path / "t.json", run, frames={"c": "3", "d": "4"})
+    facts = report_of(report_on_threshold(predicted, path, results / CLEAN))
+    assert facts["thresholds"][0]["achieved"] == []
+    words = "The result test was made with another file of the same promise and value, which may"
+    assert words in line_of(facts, "Operating point")["text"]
 
 
 def test_a_bare_threshold_achieves_no_promise(
@@ -288,9 +333,9 @@ def test_a_bare_threshold_achieves_no_promise(
 def test_a_report_says_that_a_threshold_was_calibrated_on_frames_of_another_size(
     predicted: Job, results: Path, tmp_path: Path
 ) -> None:
-    content = json.loads((results / CLEAN).read_text())
-    path = write_threshold(tmp_path / "t.json", content["run"], sizes=["960x540"])
-    del content["record_sha256"]  # of a later edit
+    run = json.loads((results / CLEAN).read_text())["run"]
+    path = write_threshold(tmp_path / "t.json", run, sizes=["960x540"])
+    content = json.loads(made_with(path, results / CLEAN, tmp_path).read_text())
     flagged = content["flagged"]["entropy"]
     promised = json.loads(path.read_text())
     flagged |= {"promise": promised["promise"], "threshold": promised["value"]}
@@ -548,11 +593,7 @@ def test_what_does_not_belong_together_is_refused(
 
 def test_files_of_one_name_in_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a/run/t.json", "b/run/t.json", "c.json")]
-    assert [_name_among(path, paths) for path in paths] == [
-        "a/run/t.json",
-        "b/run/t.json",
-        "c.json",
-    ]
+    assert [*names_apart(paths)] == ["a/run/t.json", "b/run/t.json", "c.json"]
 
 
 def test_frames_whose_lines_are_lost_are_said_by_summary_and_report(

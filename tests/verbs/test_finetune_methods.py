@@ -176,6 +176,7 @@ def test_a_training_killed_and_continued_gives_a_model(trained: Job, tmp_path: P
     assert provenance["resumed"] is True
     assert provenance["steps"] == 32
     assert provenance["snapshots"] == 5
+    assert provenance["seen_splits"] == [{"dataset": "toy", "split": "train"}]
 
 
 LANGEVIN = (

@@ -1138,6 +1138,18 @@ def test_a_record_of_images_is_told_from_one_of_a_data_set(
     assert record.get("images") == images
 
 
+def test_frames_that_a_posterior_is_made_of_are_those_of_a_choice() -> None:
+    """ABNN by layer looks at val, also of an imported network, which owes nothing to frames."""
+    seen = [{"dataset": "camvid", "split": "val"}, {"dataset": "cv/road", "split": "train"}]
+    records = records_of_choices({}, {}, {"seen_splits": seen})
+    words = "of the split val of the data set camvid, on which the model got its posterior"
+    assert words in chosen_words({"chosen_on": records}, set(), "camvid", "val")
+    assert not chosen_words({"chosen_on": records}, set(), "camvid", "test")
+    of_images = unrecorded_words({"chosen_on": records}, set(), of_split=False)
+    assert "its posterior on frames of cv/road" in of_images
+    assert records_of_choices({}, {}, {"dataset": "camvid"}) == [], "an earlier version"
+
+
 @pytest.fixture(scope="module")
 def maps(made: Made) -> Path:
     """Maps of the frames of val."""

@@ -86,7 +86,9 @@ def test_data_that_a_file_names_are_not_read_for_a_given_alpha(
     assert "nothing is trained" in done.stdout
     assert ": 2 members, alpha 0.1" in done.stdout
     assert_alpha(out, members=2)
-    assert load_model(out).record["provenance"]["dataset"] == "toy"
+    provenance = load_model(out).record["provenance"]
+    assert provenance["dataset"] == "toy"
+    assert provenance["seen_splits"] == []
 
 
 def test_maps_hold_every_frame_and_score(predicted: Job) -> None:
