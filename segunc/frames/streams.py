@@ -30,7 +30,7 @@ from av.format import Flags
 from av.video.stream import VideoStream
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import frame_order, nearest_path
+from segunc.core.files import frame_order, nearest_path, shown_name
 from segunc.core.urls import CAMERA, PIPE, STREAM_SCHEMES, is_url, shown_url
 from segunc.data.image_files import IMAGE_SUFFIXES
 from segunc.data.images import Image, read_image
@@ -500,7 +500,7 @@ class FolderSource(LiveSource):
                 first, those up to it count as taken. Files that come later were not there to be
                 taken, whatever their times.
         """
-        self.shown = str(folder)
+        self.shown = shown_name(str(folder))
         self._folder = folder
         self._after = after
         self._is_passing_over = after is not None
@@ -516,7 +516,7 @@ class FolderSource(LiveSource):
         while not stopped.is_set():
             files, others = self._look()
             for text in left_out(self._folder, others):
-                yield LeftOut(text)
+                yield LeftOut(shown_name(text))
             if self._is_passing_over and files:
                 self._is_passing_over = False
                 self._pass_over(files)
@@ -636,7 +636,7 @@ class FolderSource(LiveSource):
                 is_told = name in self._damaged
                 self._damaged[name] = state
                 if not is_told:
-                    yield DamagedFile(name)
+                    yield DamagedFile(shown_name(name))
             return
         if self._state_now(name) not in (state, None):
             return  # it is still being written, and its time is not known yet
@@ -647,7 +647,7 @@ class FolderSource(LiveSource):
             arrived=arrived,
             wall=wall,
             stamp=status.st_mtime,
-            name=name,
+            name=shown_name(name),
             taken_up_to=order.take(_place_of(name, status)),
         )
 
@@ -667,14 +667,15 @@ class FolderSource(LiveSource):
             return
         self._has_told_change = True
         yield LeftOut(
-            f"{self.shown}: {name} was changed after it was taken. What it holds now is left out, "
-            "and so is what other files hold later; write each image under a name of its own"
+            f"{self.shown}: {shown_name(name)} was changed after it was taken. What it holds now "
+            "is left out, and so is what other files hold later; write each image under a name "
+            "of its own"
         )
 
 
 def _place_of(name: str, status: os.stat_result) -> FilePlace:
-    """Return the place of a file among those of a folder."""
-    return status.st_mtime, name
+    """Return the place of a file among those of a folder, as lines hold it."""
+    return status.st_mtime, shown_name(name)
 
 
 def _state_of(status: os.stat_result) -> FileState:

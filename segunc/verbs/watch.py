@@ -24,6 +24,7 @@ from segunc.core.results import VerbResult
 from segunc.core.urls import has_hidden_query
 from segunc.core.version import tool_version
 from segunc.data.channels import COLOUR
+from segunc.data.image_files import check_names
 from segunc.data.images import Image
 from segunc.decisions.events import BOX, MAX_FOLLOWED_REGIONS, Follower
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
@@ -415,6 +416,8 @@ class _Watch:
             raise InputError("--flag names no threshold", hint="--flag threshold.json")
         if options.keep != "none" and options.out is None:
             raise InputError(f"--keep {options.keep} needs a folder", hint="add --out DIR")
+        if self._out is not None:
+            check_names([self._out.absolute()])
 
     def _check_channels(self) -> None:
         """Raise InputError for a network of other images than colour images."""

@@ -42,6 +42,7 @@ from segunc.verbs import watch as watch_module
 from segunc.verbs.monitor import EACH_FRAME
 from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
+from tests.support.images import rename_to_latin_1
 from tests.support.scenes import table
 from tests.support.streams import (
     RtspServer,
@@ -1408,6 +1409,41 @@ def test_a_damaged_file_is_named(scene: Scene, tmp_path: Path) -> None:
     assert (note["kind"], note["frame"], note["file"]) == ("note", 0, "a.png")
     assert note["text"].startswith("a.png cannot be decoded whole")
     assert events.end["dropped"]["damaged"] == 1
+
+
+def test_a_file_whose_name_is_not_utf_8_is_taken_and_shown(scene: Scene, tmp_path: Path) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for name in ("0.png", "z.png"):
+        cv2.imwrite(str(incoming / name), np.zeros((64, 128, 3), np.uint8))
+    (incoming / "0.mp4").write_bytes(b"a video is no frame")
+    for name in ("0.png", "0.mp4"):
+        rename_to_latin_1(incoming / name)
+    settings: dict[str, Any] = {
+        "input": incoming,
+        "out": tmp_path / "night",
+        "every_frame": True,
+        "frame_lines": True,
+    }
+    # A restarted watch knows the file again by the name in its line.
+    with scene.begin(**settings) as events:
+        first = next(event for event in events if event.get("file"))
+    assert first["file"] == "stra\\xdfe.png"
+    assert any(r"first stra\xdfe.mp4" in line.get("text", "") for line in lines_of(settings["out"]))
+    lines = scene.watch(**settings, duration=1.5)
+    assert [line["file"] for line in lines if "file" in line] == ["z.png"]
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused_for_lines(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0.d").mkdir()
+    rename_to_latin_1(tmp_path / "0.d")
+    (folder,) = tmp_path.iterdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(InputError, match=r"stra\\xdfe.d/night is not UTF-8"):
+        scene.begin(out="night")
+    assert not [*folder.iterdir()]
 
 
 def test_kept_maps_say_beyond_which_value_they_are_extrapolated(
