@@ -262,6 +262,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     elif flag:
         raise InputError("--flag outlines pixels in overlays", hint="add --overlay")
     check_compile_option(options)
+    options = _with_recorded_precision(options, inputs)
     thread_count = _thread_count(options, inputs)
     for source in sources:
         for note in source.notes:
@@ -404,6 +405,16 @@ def _thread_count(options: PredictOptions, inputs: Sequence[Input]) -> int | Non
     if options.ray and resolve_device(options.device).type == "cpu":
         return min(THREADS_OF_WORKER, torch.get_num_threads())
     return None
+
+
+def _with_recorded_precision(options: PredictOptions, inputs: Sequence[Input]) -> PredictOptions:
+    """Return the options with the precision that an earlier run of the same maps recorded, if the
+    user leaves it open: another machine may choose another one.
+    """
+    if options.precision != "auto" or options.overwrite:
+        return options
+    recorded = _recorded_settings(inputs) or {}
+    return replace(options, precision=recorded.get("precision", "auto"))
 
 
 def plan_outputs(specs: Sequence[str], options: PredictOptions) -> list[Input]:

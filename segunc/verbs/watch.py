@@ -348,11 +348,10 @@ class _Watch:
         folder = model_folder(options.model, trust=options.trust)
         self._model = load_model(folder)
         self._check_channels()
-        self._threads = options.threads
-        if self._threads is None and self._earlier is not None:
-            self._threads = self._earlier.first.get("run", {}).get("threads")
+        sampling = self._sampling_options()
+        self._threads = sampling.threads
         with threads(self._threads):
-            self._sampler = make_sampler(self._model, options, self._scores)
+            self._sampler = make_sampler(self._model, sampling, self._scores)
             self._run = self._run_settings()
         check_promises(self._flag, self._run)
         self._monitors = [] if options.no_monitor else self._make_monitors()
@@ -428,6 +427,18 @@ class _Watch:
                 f"channel{'s'[: channels != 1]}",
                 hint="segunc predict --input FOLDER reads images of other channels",
             )
+
+    def _sampling_options(self) -> WatchOptions:
+        """Return the options with the threads and the precision that the earlier watch recorded, if
+        the user leaves them open: another machine may choose others.
+        """
+        options = self.options
+        recorded = {} if self._earlier is None else self._earlier.first.get("run", {})
+        if options.threads is None:
+            options = replace(options, threads=recorded.get("threads"))
+        if options.precision == "auto":
+            options = replace(options, precision=recorded.get("precision", "auto"))
+        return options
 
     def _open_source(self) -> LiveSource:
         """Return the source of the frames."""

@@ -38,7 +38,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
 from segunc.maps.shards import Shard, write_state
 from segunc.options import SamplingOptions, WatchOptions
-from segunc.verbs import watch as watch_module
+from segunc.verbs import execution, watch as watch_module
 from segunc.verbs.monitor import EACH_FRAME
 from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
@@ -1006,6 +1006,20 @@ def test_a_restarted_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
     refusal = refuse(*words_of(scene, scene.clip, "--out", out, "--seed", 7, "--size 64x128"))
     assert "was written with --seed 0 (now 7), no --size (now 64x128). Hint: " in refusal
     assert (out / "alarms.jsonl").read_bytes() == before
+
+
+def test_a_watch_goes_on_in_the_recorded_precision(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"out": tmp_path / "out", "frame_lines": True}
+    scene.watch(**settings, precision="bfloat16")
+    # As a machine chooses that does not multiply in bfloat16.
+    monkeypatch.setattr(
+        execution, "choose_precision", lambda text, *_: "float32" if text == "auto" else text
+    )
+    events = scene.watch(**settings, precision="auto")
+    assert events[0]["run"]["precision"] == "bfloat16"
+    assert events[-1]["processed"] == 12
 
 
 def test_options_of_running_that_have_changed_are_told_when_a_watch_goes_on(
