@@ -15,6 +15,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import difference_words, differing_keys, inside, read_lines
 from segunc.core.removal import Ledger, files_below
+from segunc.core.terminal import counted
 from segunc.data.images import Image
 from segunc.frames.image_source import stamp_of
 from segunc.maps.encoding import encode_png
@@ -314,13 +315,12 @@ def read_earlier(folder: Path) -> EarlierWatch | None:
     """Return what earlier watches left in a folder, None where there was none.
 
     Raises:
-        InputError: the file of lines was not written by a watch of this version.
+        InputError: the file of lines was not written by a watch of this version, or is gone, and
+            kept frames are there.
     """
     path = inside(folder, LINES_NAME)
-    if not path.exists():
-        return None
     earlier: EarlierWatch | None = None
-    for line in read_lines(path):
+    for line in read_lines(path) if path.exists() else ():
         if earlier is None:
             if line.get("by") != WRITTEN_BY or line.get("version") != VERSION:
                 break
@@ -331,14 +331,30 @@ def read_earlier(folder: Path) -> EarlierWatch | None:
             raise InputError(
                 f"{path} holds a line that segunc watch did not write", hint="give another --out"
             ) from error
-    if earlier is None and path.stat().st_size:
+    if earlier is None and path.exists() and path.stat().st_size:
         raise InputError(
             f"{path} was not written by segunc watch of this version", hint="give another --out"
         )
+    if earlier is None:
+        _check_without_lines(folder)
     if earlier is not None:
         for _, record in iterate_lines(folder / MAPS_FOLDER / FRAMES_NAME):
             earlier.next_frame = max(earlier.next_frame, record["index"] + 1)
     return earlier
+
+
+def _check_without_lines(folder: Path) -> None:
+    """Raise InputError where a folder without lines holds frames that a watch kept: numbers of
+    frames would begin again, and the new frames would replace them.
+    """
+    listed = Ledger(folder).listed if folder.is_dir() else {}
+    kept = [name for name in listed if (folder / name).is_file()]
+    if kept:
+        raise InputError(
+            f"{folder} holds {counted(len(kept), 'frame')} that an earlier watch kept, first "
+            f"{min(kept)}, and not its lines in {LINES_NAME}, so new frames would replace them",
+            hint=f"put {LINES_NAME} back, or give another --out",
+        )
 
 
 class KeptFrames:

@@ -42,6 +42,7 @@ from segunc.verbs import execution, watch as watch_module
 from segunc.verbs.monitor import EACH_FRAME
 from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
+from tests.maps.fakes import folder_bytes
 from tests.support.images import rename_to_latin_1
 from tests.support.scenes import table
 from tests.support.streams import (
@@ -1291,6 +1292,26 @@ def test_notes_are_printed_where_lines_go_into_a_folder(scene: Scene, tmp_path: 
     )
     assert f"note: {incoming} holds no image yet" in done.stdout
     assert (tmp_path / "night" / "alarms.jsonl").exists()
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_kept_frames_are_not_replaced_where_the_lines_are_gone(
+    scene: Scene, tmp_path: Path, is_emptied: bool
+) -> None:
+    """As after a rotation of log files."""
+    out = tmp_path / "night"
+    scene.watch(out=out, keep="all")
+    before = folder_bytes(out)
+    lines = (out / "alarms.jsonl").read_bytes()
+    (out / "alarms.jsonl").unlink()
+    if is_emptied:
+        (out / "alarms.jsonl").touch()
+    said = r"night holds 12 frames that an earlier watch kept, first frames/000000\.png, and not"
+    with pytest.raises(InputError, match=said):
+        scene.begin(out=out, keep="all")
+    (out / "alarms.jsonl").write_bytes(lines)
+    assert folder_bytes(out) == before
+    assert scene.watch(out=out, keep="all")[-1]["next_frame"] == 24
 
 
 def test_a_torn_line_is_cut_also_where_it_is_the_only_one(tmp_path: Path) -> None:
