@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from segunc.core.device import describe_device, flushed_denormals, resolve_device, threads
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import LineFile, Lock, file_sha256, inside, read_text
 from segunc.core.histogram import TimeHistogram
 from segunc.core.periods import whole_periods
@@ -658,8 +658,22 @@ class _Watch:
             return
         self._lines = LineFile(inside(self._out, LINES_NAME))
         for event in self._waiting_lines:
-            self._lines.append(event)
+            self._append(self._lines, event)
         self._waiting_lines.clear()
+
+    def _append(self, lines: LineFile, event: Event) -> None:
+        """Append a line to the file of the lines.
+
+        Raises:
+            PartialFailure: it cannot be written, as on a full disk.
+        """
+        try:
+            lines.append(event)
+        except OSError as error:
+            raise PartialFailure(
+                f"{lines.path} cannot be written ({error.strerror}), so the watch ends: later "
+                "alarms would be lost"
+            ) from error
 
     def _start_event(self) -> Event:
         """Return the first line; of a restart it says how long the watch was away."""
@@ -693,7 +707,7 @@ class _Watch:
                 closing.callback(self._lock.release)
             if self._lines is not None:
                 closing.callback(self._lines.close)
-                closing.callback(self._lines.append, self.end)
+                closing.callback(self._append, self._lines, self.end)
             if self._kept is not None:
                 closing.callback(self._kept.close)
         return self.end
@@ -702,7 +716,7 @@ class _Watch:
         """Write an event with the time of this machine, and return it."""
         event = {"kind": event.pop("kind"), "wall": moment(time.time()), **event}
         if self._lines is not None:
-            self._lines.append(event)
+            self._append(self._lines, event)
         elif self._out is not None:
             self._waiting_lines.append(event)
         return event
@@ -1042,6 +1056,8 @@ class _Watch:
         kept.keep(name, frame.number, running, image, maps)
         if kept.full and not was_full:
             text = f"{kept.bytes} bytes are kept; nothing more is kept (--keep-limit)"
+            if kept.failure:
+                text = f"{kept.failure}; nothing more is kept, and alarms go on"
             yield self._emit({"kind": "note", "text": text})
 
     def _notes(self) -> Iterator[Event]:

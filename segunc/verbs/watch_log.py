@@ -363,7 +363,8 @@ class KeptFrames:
 
     Attributes:
         bytes: that are kept, with those of earlier runs.
-        full: whether the limit is reached.
+        full: whether nothing more is kept: the limit is reached, or a file cannot be written.
+        failure: why a file cannot be written; empty where all were.
     """
 
     def __init__(
@@ -398,6 +399,7 @@ class KeptFrames:
         for name in files_below(out, [MAPS_FOLDER, PICTURES_FOLDER]):
             self.bytes += os.path.getsize(out / name)
         self.full = self.bytes >= limit
+        self.failure = ""
 
     def _note_kept(self, earlier: Mapping[str, Any] | None, alarms_only: bool) -> int | None:
         """Note in the manifest that frames without an alarm are not kept, if this run or an earlier
@@ -429,7 +431,8 @@ class KeptFrames:
         self._processed += not self.full
 
     def keep(self, name: str, number: int, time: float, image: Image, maps: Maps) -> None:
-        """Write the image and the maps of a frame, unless the limit is reached.
+        """Write the image and the maps of a frame, unless :attr:`full`; note a failure of the disk,
+        which is no reason to tell no alarms.
 
         Args:
             name: of the frame.
@@ -440,6 +443,14 @@ class KeptFrames:
         """
         if self.full:
             return
+        try:
+            self._write(name, number, time, image, maps)
+        except OSError as error:
+            self.failure = f"frame {name} cannot be kept ({error.strerror})"
+        self.full = self.bytes >= self._limit or bool(self.failure)
+
+    def _write(self, name: str, number: int, time: float, image: Image, maps: Maps) -> None:
+        """Write the image and the maps of a frame, and then its line."""
         file = f"{PICTURES_FOLDER}/{name}.png"
         picture = encode_png(image)
         # A run that was killed may have left a picture of this number, and no line of it.
@@ -449,7 +460,6 @@ class KeptFrames:
         record["stamp"] = stamp_of(self._out / file)
         self._writer.commit(record)
         self.bytes += len(picture) + sum(size for size, _ in record["sums"].values())
-        self.full = self.bytes >= self._limit
 
     def close(self) -> None:
         """End the maps folder."""
@@ -457,7 +467,11 @@ class KeptFrames:
             kept = self._writer.manifest[KEPT_FRAMES]
             processed = self._processed_before + self._processed
             self._writer.manifest[KEPT_FRAMES] = {**kept, "processed": processed}
-        self._writer.close("finished")
+        try:
+            self._writer.close("finished")
+        except OSError:  # the manifest stays as it was, as after a kill
+            if not self.failure:
+                raise
 
 
 def pictures_of(out: Path) -> Path:

@@ -25,7 +25,7 @@ import pytest
 
 import segunc
 from segunc.cli.run import SHOWN
-from segunc.core.errors import InputError, NoteWarning
+from segunc.core.errors import InputError, NoteWarning, PartialFailure
 from segunc.core.files import LineFile, read_lines
 from segunc.core.histogram import TimeHistogram
 from segunc.decisions.events import find_events
@@ -38,7 +38,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
 from segunc.maps.shards import Shard, write_state
 from segunc.options import SamplingOptions, WatchOptions
-from segunc.verbs import execution, watch as watch_module
+from segunc.verbs import execution, watch as watch_module, watch_log
 from segunc.verbs.monitor import EACH_FRAME
 from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
@@ -1292,6 +1292,48 @@ def test_notes_are_printed_where_lines_go_into_a_folder(scene: Scene, tmp_path: 
     )
     assert f"note: {incoming} holds no image yet" in done.stdout
     assert (tmp_path / "night" / "alarms.jsonl").exists()
+
+
+class FullDisk:
+    """Fails as a full disk from the second file on."""
+
+    def __init__(self, plain: Callable[..., bytes]) -> None:
+        self.plain = plain
+        self.files = 0
+
+    def __call__(self, *arguments: Any) -> bytes:
+        self.files += 1
+        if self.files > 1:
+            raise OSError(28, "No space left on device")
+        return self.plain(*arguments)
+
+
+def test_alarms_go_on_where_frames_can_no_longer_be_kept(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "night"
+    monkeypatch.setattr(watch_log, "encode_png", FullDisk(watch_log.encode_png))
+    events = scene.watch(out=out, keep="all")
+    notes = [event["text"] for event in of_kind(events, "note")]
+    text = "frame 000001 cannot be kept (No space left on device)"
+    assert notes == [f"{text}; nothing more is kept, and alarms go on"]
+    assert events[-1]["processed"] == 12
+    assert_alarms_of_the_maps(scene, events, scene.flag)
+    assert MapsReader(out / "maps").frames == ["000000"]
+
+
+def test_lines_that_cannot_be_written_end_the_watch_with_their_file(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    events = scene.begin(out=tmp_path / "night")
+    next(event for event in events if event["kind"] == "alarm")
+    monkeypatch.setattr(LineFile, "append", fill)
+    said = r"night/alarms\.jsonl cannot be written \(No space left on device\), so the watch ends"
+    with pytest.raises(PartialFailure, match=said):
+        next(event for event in events if event["kind"] == "end")
 
 
 @pytest.mark.parametrize("is_emptied", [False, True])
