@@ -68,7 +68,8 @@ REPEATS = 3
 that stands still."""
 JUMP_SECONDS = 60.0
 """Seconds by which a stream's clock may run ahead of that of this machine from one frame to the
-next. Streams that come in bursts run ahead, too, but not between two frames."""
+next, and the time of a file ahead of that clock. Streams that come in bursts run ahead, too, but
+not between two frames."""
 FilePlace = tuple[float, str]
 """Time of the last change and name of a file: its place among the files of a folder."""
 FileState = tuple[int, int]
@@ -107,7 +108,8 @@ class Arrival:
     """Seconds by which it came later than the fastest frame of the last minutes, by the stream's
     clock: what waited on its way before this program could see it."""
     clock: int = 0
-    """Number of the stream's clock in this connection, see :class:`ClockNumber`."""
+    """Number of the stream's clock in this connection, see :class:`ClockNumber`. Of a file of a
+    folder 1 where its time has not come yet, else 0."""
     taken_up_to: FilePlace | None = None
     """The last file of a folder up to which, in the order of their times, all files that are there
     were taken; None where there is none."""
@@ -526,7 +528,9 @@ class FolderSource(LiveSource):
             self._growing = {name: seen for name, seen in self._growing.items() if name in names}
             order = _TakingOrder()
             for name, status in files:
-                order.add(_place_of(name, status), waits=not self._is_done(name, status))
+                # After a restart, files that came meanwhile would count as taken before this one.
+                if not _is_to_come(status):
+                    order.add(_place_of(name, status), waits=not self._is_done(name, status))
             for name, status in files:
                 if stopped.is_set():
                     return
@@ -648,6 +652,7 @@ class FolderSource(LiveSource):
             wall=wall,
             stamp=status.st_mtime,
             name=shown_name(name),
+            clock=int(_is_to_come(status)),
             taken_up_to=order.take(_place_of(name, status)),
         )
 
@@ -678,6 +683,13 @@ def _place_of(name: str, status: os.stat_result) -> FilePlace:
     return status.st_mtime, shown_name(name)
 
 
+def _is_to_come(status: os.stat_result) -> bool:
+    """Return whether the time of a file is still to come: what wrote it has another clock than this
+    machine.
+    """
+    return status.st_mtime - time.time() > JUMP_SECONDS
+
+
 def _state_of(status: os.stat_result) -> FileState:
     """Return what tells that a file has changed."""
     return status.st_size, status.st_mtime_ns
@@ -703,8 +715,8 @@ class _TakingOrder:
             self._waiting.append(place)
 
     def take(self, place: FilePlace) -> FilePlace | None:
-        """Take a file that waits, and return the last one up to which none waits; None where the
-        first of all waits.
+        """Take a file, and return the last one of those that were added up to which none waits;
+        None where the first of all waits.
         """
         if not self._taken:
             self._places.sort()
@@ -713,7 +725,7 @@ class _TakingOrder:
         while self._waiting and self._waiting[-1] in self._taken:
             self._waiting.pop()
         if not self._waiting:
-            return self._places[-1]
+            return self._places[-1] if self._places else None
         first_waiting = bisect_left(self._places, self._waiting[-1])
         return self._places[first_waiting - 1] if first_waiting else None
 

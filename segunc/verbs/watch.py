@@ -31,6 +31,7 @@ from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.decisions.guarantee import block_seconds
 from segunc.frames.source import Frame
 from segunc.frames.streams import (
+    JUMP_SECONDS,
     REPEATS,
     Arrival,
     DamagedFile,
@@ -188,6 +189,10 @@ JUMPS = (
     "the times of the stream jump ahead, as where its sender begins again, so from here on they "
     "are set by the clock of this machine; later jumps are not named"
 )
+STANDS = (
+    "the times of frames go back, so the time of the watch stands until they have come as far; a "
+    "monitor of frames that are --apart in time tests none meanwhile"
+)
 
 
 class _RunningClock:
@@ -211,6 +216,9 @@ class _RunningClock:
         self._clock: int | None = None  # number of the stream's clock
         self.has_jumped = False
         """Whether the stream's clock ever jumped ahead."""
+        self.has_stood = False
+        """Whether the time ever stood because frames were earlier by more than
+        :data:`segunc.frames.streams.JUMP_SECONDS`."""
 
     @property
     def stands_still(self) -> bool:
@@ -246,6 +254,8 @@ class _RunningClock:
             started, first_stamp = self._start
             time = started + stamp - first_stamp
             self._last_stamp = stamp
+        if self._last - time > JUMP_SECONDS:
+            self.has_stood = True
         self._last = round(max(self._last, time), 6)
         return self._last
 
@@ -390,6 +400,7 @@ class _Watch:
         self._chunk = options.chunk or earlier.chunk
         self._clock = _RunningClock(earlier.time, earlier.begun)
         self._told_jump = False
+        self._told_standing = False
         self._densities = [_Density(threshold) for threshold in self._flag.values()]
         self._last_file = earlier.last_file
         self._unused_events = _Counter(earlier.next_event)
@@ -773,6 +784,9 @@ class _Watch:
         if self._clock.has_jumped and not self._told_jump:
             self._told_jump = True
             yield self._emit({"kind": "note", "frame": frame.number, "text": JUMPS})
+        if self._clock.has_stood and not self._told_standing:
+            self._told_standing = True
+            yield self._emit({"kind": "note", "frame": frame.number, "text": STANDS})
         name = f"{frame.number:06d}"
         made = self._maps_of(Frame(name, frame.number, image, time=running))
         if isinstance(made, Exception):

@@ -837,6 +837,52 @@ def test_a_frame_whose_alarm_is_not_written_yet_is_not_processed(
     assert lines[-1]["read"] == lines[-1]["processed"] + sum(lines[-1]["dropped"].values())
 
 
+def test_times_that_go_back_are_told_once(given: Any) -> None:
+    source = Given(
+        3,
+        lambda: setattr(source, "number", 10**6),
+        2,
+        lambda: setattr(source, "number", 5),
+        3,
+    )
+    events = list(given(source, Always, queue=100))
+    times = [alarm["time"] for alarm in of_kind(events, "alarm")]
+    assert times[4:] == [times[4]] * 4, "the time stands"
+    (note,) = of_kind(events, "note")
+    assert note["frame"] == 5
+    assert note["text"].startswith("the times of frames go back, so the time of the watch stands")
+
+
+def files_of(scene: Scene, count: int, **settings: Any) -> list[Event]:
+    """Return the lines of the first files that a watch takes from a folder."""
+    lines: list[Event] = []
+    with scene.begin(**settings, every_frame=True, duration=20.0) as events:
+        for event in events:
+            if "file" in event:
+                lines.append(event)
+            if len(lines) == count:
+                break
+    return lines
+
+
+def test_files_that_come_while_no_watch_runs_are_taken_after_one_whose_time_is_to_come(
+    scene: Scene, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    picture = np.zeros((64, 128, 3), np.uint8)
+    tomorrow = time.time() + 86400
+    for name in ("a.png", "b.png"):
+        cv2.imwrite(str(incoming / name), picture)
+    os.utime(incoming / "b.png", (tomorrow, tomorrow))
+    settings: dict[str, Any] = {"input": incoming, "out": tmp_path / "night", "frame_lines": True}
+    first, second = files_of(scene, 2, **settings)
+    assert (first["file"], second["file"]) == ("a.png", "b.png")
+    assert second["time"] < 3600, "of the clock of this machine"
+    cv2.imwrite(str(incoming / "c.png"), picture)
+    assert [line["file"] for line in files_of(scene, 2, **settings)] == ["b.png", "c.png"]
+
+
 def test_a_stream_whose_clock_jumps_ahead_says_so_and_time_goes_on(given: Any) -> None:
     source = Given(
         3,
@@ -1206,10 +1252,15 @@ def test_files_whose_times_are_in_another_order_than_their_names_are_taken_after
             for event in events:
                 if event.get("file"):
                     break
-    lines = scene.watch(**settings, duration=1.5)
-    files = [line["file"] for line in lines if line["kind"] in ("frame", "alarm")]
+    files: list[str] = []
+    with scene.begin(**settings, duration=60.0) as events:
+        for event in events:
+            if event["kind"] in ("frame", "alarm"):
+                files.append(event["file"])
+            if len(files) == 3:
+                break
     assert files == ["a.png", "b.png", "c.png"]
-    assert lines[-1]["last_file"] == [1300.0, "a.png"]
+    assert events.end["last_file"] == [1300.0, "a.png"]
     lines = scene.watch(**settings, duration=0.5)
     assert not any(line.get("file") for line in lines)
 
@@ -1496,19 +1547,12 @@ def test_a_file_whose_name_is_not_utf_8_is_taken_and_shown(scene: Scene, tmp_pat
     (incoming / "0.mp4").write_bytes(b"a video is no frame")
     for name in ("0.png", "0.mp4"):
         rename_to_latin_1(incoming / name)
-    settings: dict[str, Any] = {
-        "input": incoming,
-        "out": tmp_path / "night",
-        "every_frame": True,
-        "frame_lines": True,
-    }
-    # A restarted watch knows the file again by the name in its line.
-    with scene.begin(**settings) as events:
-        first = next(event for event in events if event.get("file"))
-    assert first["file"] == "stra\\xdfe.png"
+    settings: dict[str, Any] = {"input": incoming, "out": tmp_path / "night", "frame_lines": True}
+    (line,) = files_of(scene, 1, **settings)
+    assert line["file"] == "stra\\xdfe.png"
     assert any(r"first stra\xdfe.mp4" in line.get("text", "") for line in lines_of(settings["out"]))
-    lines = scene.watch(**settings, duration=1.5)
-    assert [line["file"] for line in lines if "file" in line] == ["z.png"]
+    # A restarted watch knows the file again by the name in its line.
+    assert [line["file"] for line in files_of(scene, 1, **settings)] == ["z.png"]
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_refused_for_lines(
