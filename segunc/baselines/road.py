@@ -17,7 +17,7 @@ from segunc.data.channels import COLOUR, load_frame
 from segunc.data.datasets import dataset_entry, is_data_set, name_and_folder
 from segunc.data.entries import Sample
 from segunc.data.frame_names import frame_name
-from segunc.data.image_files import list_images
+from segunc.data.image_files import check_names, list_images
 from segunc.data.images import AnyImage, Labels
 from segunc.data.labels import UNKNOWN, label_values
 from segunc.data.layouts import find_labels, without_labels
@@ -72,7 +72,8 @@ def open_images(place: str, channels: int = COLOUR) -> RoadFrames:
     in ``DATASET:FOLDER``, for a network of so many channels.
 
     Raises:
-        InputError: the data set has no anomaly labels, or the only image holds an anomaly.
+        InputError: the data set has no anomaly labels, the only image holds an anomaly, or the name
+            of an image is not UTF-8.
     """
     named = name_and_folder(place)
     if named is not None and is_data_set(named[0]):
@@ -81,6 +82,7 @@ def open_images(place: str, channels: int = COLOUR) -> RoadFrames:
     images = {}
     for path in without_labels(folder, list_images(folder)):
         images[frame_name(folder, path)] = path
+    check_names(images.values())
     labels = _labels_beside(folder)
     masks = {} if labels is None else find_labels(labels, images)
     if masks:

@@ -42,6 +42,8 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\\ud800-\udfff]|^[A-Za-z]:")
 """Control characters, bytes of file names that are no UTF-8, and the separator and the drive
 letters of another system.
 """
+_OTHER_BYTES = re.compile(r"[\udc80-\udcff]")
+"""Bytes of a file name that are no UTF-8, as Python reads them."""
 _FORMULA = re.compile(r"'*[=+\-@\t]")
 """The start of a text that a spreadsheet carries out, or one that would be read back as such."""
 _NUMBER = re.compile(r"(?<![0-9]{9}\.)(?<![0-9])[0-9]+")
@@ -67,6 +69,15 @@ def safe_name(name: Any, what: str) -> str:
         "backslashes and control characters",
         hint="use no files of unknown origin, or make them again",
     )
+
+
+def shown_name(name: str) -> str:
+    """Return a file name as records and messages hold it: bytes that are no UTF-8 as ``\\xff``.
+
+    >>> shown_name("caf\\udce9.png")
+    'caf\\\\xe9.png'
+    """
+    return _OTHER_BYTES.sub(lambda byte: f"\\x{ord(byte[0]) - 0xDC00:02x}", name)
 
 
 def frame_order(name: str) -> tuple[str, str]:
@@ -362,8 +373,25 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def json_bytes(content: Any) -> bytes:
-    """Return readable JSON in UTF-8; NaN is refused."""
-    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    """Return readable JSON in UTF-8; NaN is refused.
+
+    Raises:
+        InputError: a text holds bytes of a file name that are no UTF-8.
+    """
+    return _encoded(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _encoded(text: str) -> bytes:
+    """Return JSON in UTF-8; raises InputError as :func:`json_bytes` does."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        begin = text.rfind('"', 0, error.start) + 1
+        name = text[begin : text.find('"', error.start)]
+        raise InputError(
+            f"no record can hold {shown_name(name)}, because it is not UTF-8",
+            hint="rename the file or its folder",
+        ) from error
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
@@ -683,8 +711,10 @@ class LineFile:
         self._file = self.path.open("ab", buffering=0)
 
     def append(self, content: Mapping[str, Any]) -> None:
-        """Append one object; NaN is refused. Raises OSError as :func:`append_whole` does."""
-        append_whole(self._file, f"{json_line(content)}\n".encode())
+        """Append one object; NaN is refused. Raises OSError as :func:`append_whole` does, and
+        InputError as :func:`json_bytes` does.
+        """
+        append_whole(self._file, _encoded(f"{json_line(content)}\n"))
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from segunc.core.errors import InputError, NoteWarning
+from segunc.core.files import shown_name
 from segunc.core.terminal import counted
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -61,9 +61,8 @@ def check_names(files: Iterable[Path]) -> None:
     hold it.
     """
     for path in files:
-        name = os.fsencode(path)
-        shown = name.decode("utf-8", "backslashreplace")
-        if shown.encode() != name:
+        shown = shown_name(str(path))
+        if shown != str(path):
             raise InputError(
                 f"the name of {shown} is not UTF-8", hint="rename or remove the file or its folder"
             )

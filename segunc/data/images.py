@@ -112,6 +112,22 @@ def decode_image(data: bytes, depth: PixelDepth | None = None, *, strict: bool =
     return np.ascontiguousarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
 
 
+def image_size(path: Path) -> tuple[int, int]:
+    """Return the height and the width that the header of a PNG, JPEG, BMP or WebP declares, before
+    any orientation.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it has no such header.
+    """
+    with open_file(path) as file:
+        try:
+            width, height = _open_header(file).size
+        except Exception as error:  # what Pillow raises for damaged headers has no common type
+            raise ValueError("the file is not an image that can be decoded") from error
+    return height, width
+
+
 def load_image(path: Path, depth: PixelDepth | None = None, *, strict: bool = False) -> Image:
     """Return the image of a file as :func:`read_image` does.
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from segunc.core.errors import InputError, NoteWarning
-from segunc.core.files import frame_order, inside, nearest_path
+from segunc.core.files import frame_order, inside, nearest_path, safe_name, shown_name
 from segunc.core.terminal import counted
 from segunc.core.urls import is_url, shown_url, split_topic
 from segunc.data.channels import COLOUR, check_colour_file
@@ -295,8 +295,24 @@ def plan_inputs(specs: Sequence[str], out: Path) -> list[Input]:
         )
     inputs: list[Input] = []
     for spec, name in zip(expanded, names, strict=True):
-        inputs.append(Input(spec, inside(out, name), name))
+        inputs.append(Input(spec, _maps_folder(out, name, spec), name))
     return inputs
+
+
+def _maps_folder(out: Path, name: str, spec: str) -> Path:
+    """Return the maps folder of an input, by its name among those of other inputs.
+
+    Raises:
+        InputError: no folder can have the name, or a link leads out of ``out``.
+    """
+    try:
+        safe_name(name, "a folder")
+    except InputError as error:
+        raise InputError(
+            f"no maps folder can have the name of the input {shown_name(spec)}",
+            hint="rename the input in letters, digits, '-' and '_'",
+        ) from error
+    return inside(out, name)
 
 
 def _expanded(spec: str) -> list[str]:

@@ -30,7 +30,7 @@ from av.format import Flags
 from av.video.stream import VideoStream
 
 from segunc.core.errors import InputError, one_line
-from segunc.core.files import frame_order, nearest_path
+from segunc.core.files import frame_order, nearest_path, shown_name
 from segunc.core.urls import CAMERA, PIPE, STREAM_SCHEMES, is_url, shown_url
 from segunc.data.image_files import IMAGE_SUFFIXES
 from segunc.data.images import Image, read_image
@@ -68,7 +68,8 @@ REPEATS = 3
 that stands still."""
 JUMP_SECONDS = 60.0
 """Seconds by which a stream's clock may run ahead of that of this machine from one frame to the
-next. Streams that come in bursts run ahead, too, but not between two frames."""
+next, and the time of a file ahead of that clock. Streams that come in bursts run ahead, too, but
+not between two frames."""
 FilePlace = tuple[float, str]
 """Time of the last change and name of a file: its place among the files of a folder."""
 FileState = tuple[int, int]
@@ -107,7 +108,8 @@ class Arrival:
     """Seconds by which it came later than the fastest frame of the last minutes, by the stream's
     clock: what waited on its way before this program could see it."""
     clock: int = 0
-    """Number of the stream's clock in this connection, see :class:`ClockNumber`."""
+    """Number of the stream's clock in this connection, see :class:`ClockNumber`. Of a file of a
+    folder 1 where its time has not come yet, else 0."""
     taken_up_to: FilePlace | None = None
     """The last file of a folder up to which, in the order of their times, all files that are there
     were taken; None where there is none."""
@@ -500,7 +502,7 @@ class FolderSource(LiveSource):
                 first, those up to it count as taken. Files that come later were not there to be
                 taken, whatever their times.
         """
-        self.shown = str(folder)
+        self.shown = shown_name(str(folder))
         self._folder = folder
         self._after = after
         self._is_passing_over = after is not None
@@ -516,7 +518,7 @@ class FolderSource(LiveSource):
         while not stopped.is_set():
             files, others = self._look()
             for text in left_out(self._folder, others):
-                yield LeftOut(text)
+                yield LeftOut(shown_name(text))
             if self._is_passing_over and files:
                 self._is_passing_over = False
                 self._pass_over(files)
@@ -526,7 +528,9 @@ class FolderSource(LiveSource):
             self._growing = {name: seen for name, seen in self._growing.items() if name in names}
             order = _TakingOrder()
             for name, status in files:
-                order.add(_place_of(name, status), waits=not self._is_done(name, status))
+                # After a restart, files that came meanwhile would count as taken before this one.
+                if not _is_to_come(status):
+                    order.add(_place_of(name, status), waits=not self._is_done(name, status))
             for name, status in files:
                 if stopped.is_set():
                     return
@@ -636,7 +640,7 @@ class FolderSource(LiveSource):
                 is_told = name in self._damaged
                 self._damaged[name] = state
                 if not is_told:
-                    yield DamagedFile(name)
+                    yield DamagedFile(shown_name(name))
             return
         if self._state_now(name) not in (state, None):
             return  # it is still being written, and its time is not known yet
@@ -647,7 +651,8 @@ class FolderSource(LiveSource):
             arrived=arrived,
             wall=wall,
             stamp=status.st_mtime,
-            name=name,
+            name=shown_name(name),
+            clock=int(_is_to_come(status)),
             taken_up_to=order.take(_place_of(name, status)),
         )
 
@@ -667,14 +672,22 @@ class FolderSource(LiveSource):
             return
         self._has_told_change = True
         yield LeftOut(
-            f"{self.shown}: {name} was changed after it was taken. What it holds now is left out, "
-            "and so is what other files hold later; write each image under a name of its own"
+            f"{self.shown}: {shown_name(name)} was changed after it was taken. What it holds now "
+            "is left out, and so is what other files hold later; write each image under a name "
+            "of its own"
         )
 
 
 def _place_of(name: str, status: os.stat_result) -> FilePlace:
-    """Return the place of a file among those of a folder."""
-    return status.st_mtime, name
+    """Return the place of a file among those of a folder, as lines hold it."""
+    return status.st_mtime, shown_name(name)
+
+
+def _is_to_come(status: os.stat_result) -> bool:
+    """Return whether the time of a file is still to come: what wrote it has another clock than this
+    machine.
+    """
+    return status.st_mtime - time.time() > JUMP_SECONDS
 
 
 def _state_of(status: os.stat_result) -> FileState:
@@ -702,8 +715,8 @@ class _TakingOrder:
             self._waiting.append(place)
 
     def take(self, place: FilePlace) -> FilePlace | None:
-        """Take a file that waits, and return the last one up to which none waits; None where the
-        first of all waits.
+        """Take a file, and return the last one of those that were added up to which none waits;
+        None where the first of all waits.
         """
         if not self._taken:
             self._places.sort()
@@ -712,7 +725,7 @@ class _TakingOrder:
         while self._waiting and self._waiting[-1] in self._taken:
             self._waiting.pop()
         if not self._waiting:
-            return self._places[-1]
+            return self._places[-1] if self._places else None
         first_waiting = bisect_left(self._places, self._waiting[-1])
         return self._places[first_waiting - 1] if first_waiting else None
 

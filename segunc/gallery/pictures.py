@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import shlex
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import cv2
 import numpy as np
 
 from segunc.colours import DisplayRange
-from segunc.core.errors import InputError, PartialFailure, failed_frames, one_line
+from segunc.core.errors import InputError, NoteWarning, PartialFailure, failed_frames, one_line
 from segunc.core.files import inside, json_bytes, parse_json, read_bytes, replacing, write_file
 from segunc.core.removal import check_free
 from segunc.data.frame_names import (
@@ -24,7 +25,7 @@ from segunc.data.frame_names import (
     frames_named,
     is_plain_name,
 )
-from segunc.data.images import Image, read_image
+from segunc.data.images import Image, image_size, read_image
 from segunc.decisions.events import Event
 from segunc.decisions.flags import Threshold, check_forms, check_promises
 from segunc.frames.video import encode_video
@@ -54,6 +55,7 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.shards import every_of, frame_times
 from segunc.scores import first_shown
 
+Result = TypeVar("Result")
 PictureFormat = Literal["png", "jpg", "pdf", "svg"]
 PAGE_FORMATS = ("pdf", "svg")  # pages for print, of which no video is made
 OVERLAY_NAME = "overlay.json"
@@ -300,10 +302,11 @@ def write_video(
     *,
     on_whole: Callable[[Path], None] = lambda path: None,
 ) -> Path:
-    """Write pictures of one shape as a video; it appears when complete.
+    """Write pictures as a video; it appears when complete. If they differ in size, each is fitted
+    into the largest height and width, with black beside it, which a :class:`NoteWarning` says.
 
     Args:
-        pictures: files of one shape.
+        pictures: their files, PNG or JPEG.
         out: the video; its suffix says its format, see
             :func:`segunc.frames.video.encode_video`.
         fps: frames a second, where a time is unknown.
@@ -311,14 +314,15 @@ def write_video(
         on_whole: is called with the whole video before it takes its place at ``out``.
 
     Raises:
-        PartialFailure: the encoder failed, or a picture cannot be read or has another shape; no
-            file is left.
+        PartialFailure: the encoder failed, or a picture cannot be read; no file is left.
     """
-    first = _read(pictures[0])
-    height, width = _video_size(first.shape)
+    sizes = [_read(path, image_size) for path in pictures]
+    largest = max(height for height, _ in sizes), max(width for _, width in sizes)
+    _note_other_sizes(pictures, sizes, out)
+    height, width = _video_size(largest)
     moments = _moments(len(pictures), fps, times)
     frames = (
-        (moment, resize(_read(path, first.shape), width, height))
+        (moment, _fitted(_read(path, read_image), largest, (height, width)))
         for moment, path in zip(moments, pictures, strict=True)
     )
     try:
@@ -354,18 +358,55 @@ def _even(side: float) -> int:
     return max(2, round(side) // 2 * 2)
 
 
-def _read(path: Path, shape: tuple[int, ...] | None = None) -> Image:
+def _read(path: Path, reader: Callable[[Path], Result]) -> Result:
+    """Return what a function reads of a picture; PartialFailure where it cannot."""
     try:
-        picture = read_image(path)
+        return reader(path)
     except (OSError, ValueError) as error:
         raise PartialFailure(
             f"overlay {path} cannot be read ({error}); no video was written"
         ) from error
-    if picture.shape != (shape or picture.shape):
-        raise PartialFailure(
-            f"overlay {path} has another size than the first; no video was written"
-        )
-    return picture
+
+
+def _note_other_sizes(
+    pictures: Sequence[Path], sizes: Sequence[tuple[int, int]], out: Path
+) -> None:
+    """Warn of pictures of several sizes, by the first that differs from the one before."""
+    for number in range(1, len(sizes)):
+        height, width = sizes[number]
+        height_before, width_before = sizes[number - 1]
+        if (height, width) != (height_before, width_before):
+            warnings.warn(
+                f"the pictures of {out} change their size, first at {pictures[number].stem}, which "
+                f"has {height} x {width} pixels after {height_before} x {width_before}; each is "
+                "fitted into the largest height and width, with black beside it",
+                NoteWarning,
+                stacklevel=3,
+            )
+            return
+
+
+def _fitted(picture: Image, largest: tuple[int, int], size: tuple[int, int]) -> Image:
+    """Return a picture as it is shown in a video of a size: as large as its shape allows, in the
+    middle of black.
+
+    Args:
+        picture: RGB uint8 ``[h, w, 3]``.
+        largest: the largest height and width of all pictures.
+        size: height and width of the video.
+    """
+    height, width = size
+    rows, columns = picture.shape[:2]
+    if (rows, columns) == largest:
+        return resize(picture, width, height)
+    scale = min(height / rows, width / columns)
+    high = min(height, max(1, round(rows * scale)))
+    wide = min(width, max(1, round(columns * scale)))
+    shown = np.zeros((height, width, 3), np.uint8)
+    top = (height - high) // 2
+    left = (width - wide) // 2
+    shown[top : top + high, left : left + wide] = resize(picture, wide, high)
+    return shown
 
 
 @dataclass(frozen=True)

@@ -199,10 +199,14 @@ def recorded_input(folder: Path) -> str | None:
     if not (folder / MANIFEST_NAME).is_file():
         return None
     with contextlib.suppress(InputError):
-        manifest = read_manifest(folder) or {}
-        found: str | None = manifest.get("moved_to") or manifest.get("run", {}).get("input")
-        return found
+        return input_in(read_manifest(folder) or {})
     return None
+
+
+def input_in(manifest: Mapping[str, Any]) -> str | None:
+    """Return the input of the maps that a manifest describes; None where it does not say it."""
+    found: str | None = manifest.get("moved_to") or manifest.get("run", {}).get("input")
+    return found
 
 
 def what_is_missing(place: str, manifest: Manifest, lines: int) -> str | None:

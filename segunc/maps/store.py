@@ -91,6 +91,8 @@ _OF_OPTIONS = (
     *("device", "compact", "every", "start", "end", *_OF_OVERLAYS, "mask_sha256"),
 )
 """Settings that are options of the command, by the first part of their key."""
+_OF_MACHINES = {"precision", "compiled", "chunk", "threads", "device"}
+"""Options that a run chooses by its machine, unless they are typed."""
 _MAX_SHOWN_DIFFERENCES = 3  # in a message
 _MAX_SHOWN_SCORES = 4
 _HASH_LENGTH = 12  # characters of a SHA-256 that a message shows
@@ -520,6 +522,9 @@ class MapsWriter:
     def _hint_of_differences(self, different: Sequence[tuple[str, Any, Any]]) -> str:
         """Return what to do where the settings of an earlier run differ from those of this one."""
         settings = {key: (before, now) for key, before, now in different}
+        if settings.keys() <= _OF_MACHINES:
+            typed = [_typed_words(key, before) for key, before, _ in different]
+            return f"{' and '.join(typed)} the run goes on; or give another --out, or --overwrite"
         _, asked = settings.get("overlay", (None, None))
         if asked is None or not _is_of_overlays(different):
             return "give another --out, or --overwrite"
@@ -739,6 +744,13 @@ def _differences_words(different: Sequence[tuple[str, Any, Any]]) -> str:
 def _is_of_overlays(different: Sequence[tuple[str, Any, Any]]) -> bool:
     """Return whether settings that differ change overlays alone, and no map."""
     return all(_part(key) in _OF_OVERLAYS for key, _, _ in different)
+
+
+def _typed_words(key: str, value: Any) -> str:
+    """Return how one of the options of machines is typed, so that it has a value."""
+    if key == "compiled":
+        return "with --compile" if value else "without --compile"
+    return f"with --{key} {value}"
 
 
 def _part(key: str) -> str:

@@ -1,9 +1,9 @@
 """Maps folders under URLs.
 
 An object store has neither locks nor a rename. So a run writes into a folder of this machine, as
-always, and its finished frames are uploaded from there: first the files of frames, then
-``frames.jsonl`` with their lines, then ``manifest.json``. What the lines under a URL name is there
-before them, as on a disk.
+always, and its finished frames are uploaded from there: first a manifest that lists the files to
+come, then these files, then ``frames.jsonl`` with their lines, then ``manifest.json``. What the
+lines under a URL name is there before them, as on a disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +23,11 @@ from segunc.core.files import (
     inside,
     json_bytes,
     read_bytes,
+    read_json,
     read_text,
     write_file,
 )
-from segunc.core.removal import remove_cached
+from segunc.core.removal import MOVE, remove_cached
 from segunc.core.terminal import counted
 from segunc.core.urls import (
     CONNECTIONS,
@@ -39,17 +40,19 @@ from segunc.core.urls import (
     shown_url,
     upload,
 )
-from segunc.maps.folder import OVERLAY_VIDEO
-from segunc.maps.manifest import read_manifest
+from segunc.maps.folder import OVERLAY, OVERLAY_VIDEO, begun_files
+from segunc.maps.manifest import input_in, read_manifest
 from segunc.maps.regions import MASK_NAME
 from segunc.maps.shards import (
     FRAMES_NAME,
     MANIFEST_NAME,
     Record,
+    Shard,
     Sum,
     file_sum,
     iterate_lines,
     seal,
+    write_state,
 )
 
 UPLOAD_SECONDS = 30.0
@@ -59,6 +62,8 @@ HISTORY_NAME = "uploaded.txt"
 it was uploaded.
 """
 STATE_FILES = (FRAMES_NAME, MANIFEST_NAME)
+BEGUN_FILES = "begun"
+"""Key of the manifest under a URL: the files that are being uploaded, and may have no line yet."""
 FURTHER_FILES = (MASK_NAME, OVERLAY_VIDEO)
 """Files of a maps folder that belong to no frame."""
 
@@ -74,8 +79,9 @@ class _Upload:
     """Size and hash of each file under the URL, as its lines say."""
     state: tuple[bytes, ...] = ()
     """The lines and the manifest that were uploaded last."""
-    is_running: bool = False
-    """Whether the manifest under the URL says that frames are coming."""
+    begun: dict[str, Sum] = field(default_factory=dict)
+    """The same of each file whose upload has begun, and of which no line is there yet. The manifest
+    under the URL lists them meanwhile."""
 
 
 _UPLOADS: dict[Path, _Upload] = {}
@@ -100,21 +106,40 @@ def fetch_maps(url: str) -> Path:
         check_writable(url)
         remote = _listed(url)
         _check_maps(remote, url)
+        listed = _sums(_lines_of(remote[FRAMES_NAME])) if FRAMES_NAME in remote else {}
         if not _is_own(work / HISTORY_NAME, remote):
             remove_cached(folder)
             remove_cached(work / HISTORY_NAME)
-            _download_maps(remote, folder)
+            _download_maps(remote, folder, listed)
             for name in STATE_FILES:
                 if name in remote:
                     _note(work / HISTORY_NAME, "done", read_bytes(folder / name))
-        kept = _Upload(url, folder, lock)
-        if FRAMES_NAME in remote:
-            kept.sent = _sums(_lines_of(remote[FRAMES_NAME]))
+        _take_up_begun(remote, folder)
+        _check_unlisted(remote, folder, listed, url)
+        kept = _Upload(url, folder, lock, sent=listed)
     except BaseException:
         lock.release()
         raise
     _UPLOADS[folder] = kept
     return folder
+
+
+def uploaded_inputs(url: str) -> dict[str, str | None]:
+    """Return the input of the maps under a URL, and of those in each folder there.
+
+    Returns:
+        Name of the folder, empty for the URL itself -> its input; None where no manifest says it.
+
+    Raises:
+        InputError: the URL cannot be read.
+    """
+    inputs: dict[str, str | None] = {}
+    for name, file in _listed(url).items():
+        folder, _, last = name.rpartition("/")
+        if last == MANIFEST_NAME and "/" not in folder:
+            with download(file) as local, contextlib.suppress(InputError):
+                inputs[folder] = input_in(read_json(local.path, "a manifest of maps"))
+    return inputs
 
 
 def _listed(url: str) -> dict[str, RemoteFile]:
@@ -185,14 +210,54 @@ def _check_maps(remote: dict[str, RemoteFile], url: str) -> None:
         )
 
 
-def _download_maps(remote: dict[str, RemoteFile], folder: Path) -> None:
-    """Download the manifest, the lines and the files that the lines name.
+def _take_up_begun(remote: dict[str, RemoteFile], folder: Path) -> None:
+    """List the files that an upload had begun as those of the run, which makes them again."""
+    if MANIFEST_NAME not in remote:
+        return
+    with download(remote[MANIFEST_NAME]) as local:
+        begun = read_json(local.path, "a manifest of maps").get(BEGUN_FILES, {})
+    begun_files(folder, Shard()).note_all({name: [tuple(sum)] for name, sum in begun.items()})
+    manifest = read_manifest(folder) or {}
+    if manifest.pop(BEGUN_FILES, None) is not None:
+        write_state(folder, Shard(), manifest)
 
-    Other files are those of a frame whose line never came, and are made again.
+
+def _check_unlisted(
+    remote: dict[str, RemoteFile], folder: Path, listed: Mapping[str, Sum], url: str
+) -> None:
+    """Raise InputError if a file under a URL has the name of a map, and no record lists it: an
+    upload would replace it.
+
+    Where lines are lost, a file of the run cannot be told from another one, as on a disk.
+
+    Args:
+        remote: the files under the URL.
+        folder: of this machine, with all that it knows of the run.
+        listed: the files that the lines under the URL name.
+        url: of the maps.
     """
+    manifest = read_manifest(folder)
+    lines = list(iterate_lines(folder / FRAMES_NAME))
+    if manifest is None or len(lines) < manifest.get("finished", 0):
+        return
+    begun = begun_files(folder, Shard()).listed
+    known = listed.keys() | _sums(lines).keys() | begun.keys()
+    kinds = {name: described["file"] for name, described in manifest["maps"].items()}
+    kinds[OVERLAY] = "jpg"
+    for name in sorted(remote.keys() - known):
+        score, _, frame = name.partition("/")
+        if frame.endswith(f".{kinds.get(score)}"):
+            raise InputError(
+                f"output {shown_url(url)} holds {name}, which is in no record of the run that "
+                "wrote these maps, so it is not replaced",
+                hint=MOVE,
+            )
+
+
+def _download_maps(remote: dict[str, RemoteFile], folder: Path, listed: Mapping[str, Sum]) -> None:
+    """Download the manifest, the lines and the files that the lines name, which are ``listed``."""
     names = [name for name in (*FURTHER_FILES, FRAMES_NAME, MANIFEST_NAME) if name in remote]
-    if FRAMES_NAME in remote:
-        names += [name for name in _sums(_lines_of(remote[FRAMES_NAME])) if name in remote]
+    names += [name for name in listed if name in remote]
 
     def fetch(name: str) -> None:
         target = inside(folder, name)
@@ -296,9 +361,9 @@ def _push(kept: _Upload) -> None:
     state = (lines_bytes, manifest_bytes)
     if not coming and kept.state == state:
         return
-    if coming and not kept.is_running:
-        _upload_state(kept, MANIFEST_NAME, _as_running(kept.folder))
-        kept.is_running = True
+    kept.begun.update(coming)
+    if coming:
+        _upload_state(kept, MANIFEST_NAME, _as_running(kept))
     replaced = coming.keys() & kept.sent.keys()
     if replaced:
         # Frames that were made again: their lines go before their files change.
@@ -310,13 +375,13 @@ def _push(kept: _Upload) -> None:
     _upload_state(kept, FRAMES_NAME, lines_bytes)
     _upload_state(kept, MANIFEST_NAME, manifest_bytes)
     kept.state = state
-    kept.is_running = False
+    kept.begun.clear()
 
 
-def _as_running(folder: Path) -> bytes:
-    """Return the manifest of a folder as it is before the first line."""
-    state = {"status": "running", "finished": 0, "failed": []}
-    return json_bytes(seal({**(read_manifest(folder) or {}), **state}))
+def _as_running(kept: _Upload) -> bytes:
+    """Return the manifest of a folder as it is before the first line, with the files to come."""
+    state = {"status": "running", "finished": 0, "failed": [], BEGUN_FILES: kept.begun}
+    return json_bytes(seal({**(read_manifest(kept.folder) or {}), **state}))
 
 
 def _send(kept: _Upload, coming: dict[str, Sum]) -> None:

@@ -30,7 +30,7 @@ from segunc.core.files import inside
 from segunc.core.progress import ConsoleProgress
 from segunc.core.results import VerbResult
 from segunc.core.terminal import counted
-from segunc.core.urls import is_url
+from segunc.core.urls import is_url, shown_url
 from segunc.data.channels import shown_colours
 from segunc.data.images import AnyImage, Image
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
@@ -51,7 +51,7 @@ from segunc.maps.pipeline import DrawOverlay, Process, Summary, run_pipeline
 from segunc.maps.regions import Region
 from segunc.maps.shards import FrameRecords, Shard, all_shards, parse_shard, sizes_of
 from segunc.maps.store import FrameEncoder, Maps, MapsWriter
-from segunc.maps.uploads import fetch_maps, finish_upload, uploading
+from segunc.maps.uploads import fetch_maps, finish_upload, uploaded_inputs, uploading
 from segunc.networks.network import SegmentationNetwork, inference_size
 from segunc.options import (
     PathLike,
@@ -262,6 +262,7 @@ def open_job(options: PredictOptions) -> Iterator[Job]:
     elif flag:
         raise InputError("--flag outlines pixels in overlays", hint="add --overlay")
     check_compile_option(options)
+    options = _with_recorded_precision(options, inputs)
     thread_count = _thread_count(options, inputs)
     for source in sources:
         for note in source.notes:
@@ -359,34 +360,45 @@ def _check_places(inputs: Sequence[Input], sources: Sequence[FrameSource], out: 
     """Raise InputError where earlier maps of an input lie in another folder than the one that these
     inputs give it. They would not be continued, and readers of all folders would count them twice.
     """
-    if len(inputs) == 1 or is_url(out):
+    if len(inputs) == 1:
         return
-    folder = Path(out)
-    single = recorded_input(folder)
+    url = str(out).rstrip("/") if is_url(out) else ""
+    shown = shown_url(url) if url else str(Path(out))
+    earlier_inputs = uploaded_inputs(url) if url else _inputs_below(Path(out))
+    single = earlier_inputs.pop("", None)
     if single is not None:
         hint = "give another --out"
         for target, source in zip(inputs, sources, strict=True):
             if single == str(source.path):
-                hint = f"move its files into {target.out}, and the run goes on; or {hint}"
+                hint = f"move its files into {target.shown_out}, and the run goes on; or {hint}"
         raise InputError(
-            f"{folder} holds the maps of one input, and each of {len(inputs)} inputs has a folder "
+            f"{shown} holds the maps of one input, and each of {len(inputs)} inputs has a folder "
             "of its own there",
             hint=hint,
         )
-    folders_of_input: dict[str | None, list[Path]] = {}
-    for below in folder.iterdir() if folder.is_dir() else ():
-        folders_of_input.setdefault(recorded_input(below), []).append(below)
     for target, source in zip(inputs, sources, strict=True):
-        if target.out.exists():
+        is_begun = target.label in earlier_inputs if url else target.out.exists()
+        if is_begun:
             continue
-        for earlier in folders_of_input.get(str(source.path), ()):
-            if is_other_label(earlier.name, target.label):
+        for label, earlier_input in earlier_inputs.items():
+            if earlier_input == str(source.path) and is_other_label(label, target.label):
+                earlier = f"{shown}/{label}"
+                rename = f"move {earlier} to {target.shown_out}"
+                if not url:
+                    rename = f"rename {earlier} to {target.label}"
                 raise InputError(
                     f"maps of {source.path} are in {earlier}, and with these inputs their folder "
-                    f"is {target.out}",
-                    hint=f"rename {earlier} to {target.label}, and the run goes on; or give "
-                    "another --out",
+                    f"is {target.shown_out}",
+                    hint=f"{rename}, and the run goes on; or give another --out",
                 )
+
+
+def _inputs_below(folder: Path) -> dict[str, str | None]:
+    """Return the input of the maps in a folder, by "", and in each folder below it, by its name."""
+    inputs = {"": recorded_input(folder)}
+    for below in folder.iterdir() if folder.is_dir() else ():
+        inputs[below.name] = recorded_input(below)
+    return inputs
 
 
 def _thread_count(options: PredictOptions, inputs: Sequence[Input]) -> int | None:
@@ -404,6 +416,16 @@ def _thread_count(options: PredictOptions, inputs: Sequence[Input]) -> int | Non
     if options.ray and resolve_device(options.device).type == "cpu":
         return min(THREADS_OF_WORKER, torch.get_num_threads())
     return None
+
+
+def _with_recorded_precision(options: PredictOptions, inputs: Sequence[Input]) -> PredictOptions:
+    """Return the options with the precision that an earlier run of the same maps recorded, if the
+    user leaves it open: another machine may choose another one.
+    """
+    if options.precision != "auto" or options.overwrite:
+        return options
+    recorded = _recorded_settings(inputs) or {}
+    return replace(options, precision=recorded.get("precision", "auto"))
 
 
 def plan_outputs(specs: Sequence[str], options: PredictOptions) -> list[Input]:

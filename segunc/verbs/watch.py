@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from segunc.core.device import describe_device, flushed_denormals, resolve_device, threads
-from segunc.core.errors import InputError, one_line
+from segunc.core.errors import InputError, PartialFailure, one_line
 from segunc.core.files import LineFile, Lock, file_sha256, inside, read_text
 from segunc.core.histogram import TimeHistogram
 from segunc.core.periods import whole_periods
@@ -24,12 +24,14 @@ from segunc.core.results import VerbResult
 from segunc.core.urls import has_hidden_query
 from segunc.core.version import tool_version
 from segunc.data.channels import COLOUR
+from segunc.data.image_files import check_names
 from segunc.data.images import Image
 from segunc.decisions.events import BOX, MAX_FOLLOWED_REGIONS, Follower
 from segunc.decisions.flags import Threshold, check_promises, read_thresholds
 from segunc.decisions.guarantee import block_seconds
 from segunc.frames.source import Frame
 from segunc.frames.streams import (
+    JUMP_SECONDS,
     REPEATS,
     Arrival,
     DamagedFile,
@@ -187,6 +189,10 @@ JUMPS = (
     "the times of the stream jump ahead, as where its sender begins again, so from here on they "
     "are set by the clock of this machine; later jumps are not named"
 )
+STANDS = (
+    "the times of frames go back, so the time of the watch stands until they have come as far; a "
+    "monitor of frames that are --apart in time tests none meanwhile"
+)
 
 
 class _RunningClock:
@@ -210,6 +216,9 @@ class _RunningClock:
         self._clock: int | None = None  # number of the stream's clock
         self.has_jumped = False
         """Whether the stream's clock ever jumped ahead."""
+        self.has_stood = False
+        """Whether the time ever stood because frames were earlier by more than
+        :data:`segunc.frames.streams.JUMP_SECONDS`."""
 
     @property
     def stands_still(self) -> bool:
@@ -245,6 +254,8 @@ class _RunningClock:
             started, first_stamp = self._start
             time = started + stamp - first_stamp
             self._last_stamp = stamp
+        if self._last - time > JUMP_SECONDS:
+            self.has_stood = True
         self._last = round(max(self._last, time), 6)
         return self._last
 
@@ -347,11 +358,10 @@ class _Watch:
         folder = model_folder(options.model, trust=options.trust)
         self._model = load_model(folder)
         self._check_channels()
-        self._threads = options.threads
-        if self._threads is None and self._earlier is not None:
-            self._threads = self._earlier.first.get("run", {}).get("threads")
+        sampling = self._sampling_options()
+        self._threads = sampling.threads
         with threads(self._threads):
-            self._sampler = make_sampler(self._model, options, self._scores)
+            self._sampler = make_sampler(self._model, sampling, self._scores)
             self._run = self._run_settings()
         check_promises(self._flag, self._run)
         self._monitors = [] if options.no_monitor else self._make_monitors()
@@ -390,6 +400,7 @@ class _Watch:
         self._chunk = options.chunk or earlier.chunk
         self._clock = _RunningClock(earlier.time, earlier.begun)
         self._told_jump = False
+        self._told_standing = False
         self._densities = [_Density(threshold) for threshold in self._flag.values()]
         self._last_file = earlier.last_file
         self._unused_events = _Counter(earlier.next_event)
@@ -415,6 +426,8 @@ class _Watch:
             raise InputError("--flag names no threshold", hint="--flag threshold.json")
         if options.keep != "none" and options.out is None:
             raise InputError(f"--keep {options.keep} needs a folder", hint="add --out DIR")
+        if self._out is not None:
+            check_names([self._out.absolute()])
 
     def _check_channels(self) -> None:
         """Raise InputError for a network of other images than colour images."""
@@ -425,6 +438,18 @@ class _Watch:
                 f"channel{'s'[: channels != 1]}",
                 hint="segunc predict --input FOLDER reads images of other channels",
             )
+
+    def _sampling_options(self) -> WatchOptions:
+        """Return the options with the threads and the precision that the earlier watch recorded, if
+        the user leaves them open: another machine may choose others.
+        """
+        options = self.options
+        recorded = {} if self._earlier is None else self._earlier.first.get("run", {})
+        if options.threads is None:
+            options = replace(options, threads=recorded.get("threads"))
+        if options.precision == "auto":
+            options = replace(options, precision=recorded.get("precision", "auto"))
+        return options
 
     def _open_source(self) -> LiveSource:
         """Return the source of the frames."""
@@ -644,8 +669,22 @@ class _Watch:
             return
         self._lines = LineFile(inside(self._out, LINES_NAME))
         for event in self._waiting_lines:
-            self._lines.append(event)
+            self._append(self._lines, event)
         self._waiting_lines.clear()
+
+    def _append(self, lines: LineFile, event: Event) -> None:
+        """Append a line to the file of the lines.
+
+        Raises:
+            PartialFailure: it cannot be written, as on a full disk.
+        """
+        try:
+            lines.append(event)
+        except OSError as error:
+            raise PartialFailure(
+                f"{lines.path} cannot be written ({error.strerror}), so the watch ends: later "
+                "alarms would be lost"
+            ) from error
 
     def _start_event(self) -> Event:
         """Return the first line; of a restart it says how long the watch was away."""
@@ -679,7 +718,7 @@ class _Watch:
                 closing.callback(self._lock.release)
             if self._lines is not None:
                 closing.callback(self._lines.close)
-                closing.callback(self._lines.append, self.end)
+                closing.callback(self._append, self._lines, self.end)
             if self._kept is not None:
                 closing.callback(self._kept.close)
         return self.end
@@ -688,7 +727,7 @@ class _Watch:
         """Write an event with the time of this machine, and return it."""
         event = {"kind": event.pop("kind"), "wall": moment(time.time()), **event}
         if self._lines is not None:
-            self._lines.append(event)
+            self._append(self._lines, event)
         elif self._out is not None:
             self._waiting_lines.append(event)
         return event
@@ -745,6 +784,9 @@ class _Watch:
         if self._clock.has_jumped and not self._told_jump:
             self._told_jump = True
             yield self._emit({"kind": "note", "frame": frame.number, "text": JUMPS})
+        if self._clock.has_stood and not self._told_standing:
+            self._told_standing = True
+            yield self._emit({"kind": "note", "frame": frame.number, "text": STANDS})
         name = f"{frame.number:06d}"
         made = self._maps_of(Frame(name, frame.number, image, time=running))
         if isinstance(made, Exception):
@@ -1028,6 +1070,8 @@ class _Watch:
         kept.keep(name, frame.number, running, image, maps)
         if kept.full and not was_full:
             text = f"{kept.bytes} bytes are kept; nothing more is kept (--keep-limit)"
+            if kept.failure:
+                text = f"{kept.failure}; nothing more is kept, and alarms go on"
             yield self._emit({"kind": "note", "text": text})
 
     def _notes(self) -> Iterator[Event]:

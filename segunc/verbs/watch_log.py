@@ -15,6 +15,7 @@ from typing import Any
 from segunc.core.errors import InputError
 from segunc.core.files import difference_words, differing_keys, inside, read_lines
 from segunc.core.removal import Ledger, files_below
+from segunc.core.terminal import counted
 from segunc.data.images import Image
 from segunc.frames.image_source import stamp_of
 from segunc.maps.encoding import encode_png
@@ -314,13 +315,12 @@ def read_earlier(folder: Path) -> EarlierWatch | None:
     """Return what earlier watches left in a folder, None where there was none.
 
     Raises:
-        InputError: the file of lines was not written by a watch of this version.
+        InputError: the file of lines was not written by a watch of this version, or is gone, and
+            kept frames are there.
     """
     path = inside(folder, LINES_NAME)
-    if not path.exists():
-        return None
     earlier: EarlierWatch | None = None
-    for line in read_lines(path):
+    for line in read_lines(path) if path.exists() else ():
         if earlier is None:
             if line.get("by") != WRITTEN_BY or line.get("version") != VERSION:
                 break
@@ -331,14 +331,30 @@ def read_earlier(folder: Path) -> EarlierWatch | None:
             raise InputError(
                 f"{path} holds a line that segunc watch did not write", hint="give another --out"
             ) from error
-    if earlier is None and path.stat().st_size:
+    if earlier is None and path.exists() and path.stat().st_size:
         raise InputError(
             f"{path} was not written by segunc watch of this version", hint="give another --out"
         )
+    if earlier is None:
+        _check_without_lines(folder)
     if earlier is not None:
         for _, record in iterate_lines(folder / MAPS_FOLDER / FRAMES_NAME):
             earlier.next_frame = max(earlier.next_frame, record["index"] + 1)
     return earlier
+
+
+def _check_without_lines(folder: Path) -> None:
+    """Raise InputError where a folder without lines holds frames that a watch kept: numbers of
+    frames would begin again, and the new frames would replace them.
+    """
+    listed = Ledger(folder).listed if folder.is_dir() else {}
+    kept = [name for name in listed if (folder / name).is_file()]
+    if kept:
+        raise InputError(
+            f"{folder} holds {counted(len(kept), 'frame')} that an earlier watch kept, first "
+            f"{min(kept)}, and not its lines in {LINES_NAME}, so new frames would replace them",
+            hint=f"put {LINES_NAME} back, or give another --out",
+        )
 
 
 class KeptFrames:
@@ -347,7 +363,8 @@ class KeptFrames:
 
     Attributes:
         bytes: that are kept, with those of earlier runs.
-        full: whether the limit is reached.
+        full: whether nothing more is kept: the limit is reached, or a file cannot be written.
+        failure: why a file cannot be written; empty where all were.
     """
 
     def __init__(
@@ -382,6 +399,7 @@ class KeptFrames:
         for name in files_below(out, [MAPS_FOLDER, PICTURES_FOLDER]):
             self.bytes += os.path.getsize(out / name)
         self.full = self.bytes >= limit
+        self.failure = ""
 
     def _note_kept(self, earlier: Mapping[str, Any] | None, alarms_only: bool) -> int | None:
         """Note in the manifest that frames without an alarm are not kept, if this run or an earlier
@@ -413,7 +431,8 @@ class KeptFrames:
         self._processed += not self.full
 
     def keep(self, name: str, number: int, time: float, image: Image, maps: Maps) -> None:
-        """Write the image and the maps of a frame, unless the limit is reached.
+        """Write the image and the maps of a frame, unless :attr:`full`; note a failure of the disk,
+        which is no reason to tell no alarms.
 
         Args:
             name: of the frame.
@@ -424,6 +443,14 @@ class KeptFrames:
         """
         if self.full:
             return
+        try:
+            self._write(name, number, time, image, maps)
+        except OSError as error:
+            self.failure = f"frame {name} cannot be kept ({error.strerror})"
+        self.full = self.bytes >= self._limit or bool(self.failure)
+
+    def _write(self, name: str, number: int, time: float, image: Image, maps: Maps) -> None:
+        """Write the image and the maps of a frame, and then its line."""
         file = f"{PICTURES_FOLDER}/{name}.png"
         picture = encode_png(image)
         # A run that was killed may have left a picture of this number, and no line of it.
@@ -433,7 +460,6 @@ class KeptFrames:
         record["stamp"] = stamp_of(self._out / file)
         self._writer.commit(record)
         self.bytes += len(picture) + sum(size for size, _ in record["sums"].values())
-        self.full = self.bytes >= self._limit
 
     def close(self) -> None:
         """End the maps folder."""
@@ -441,7 +467,11 @@ class KeptFrames:
             kept = self._writer.manifest[KEPT_FRAMES]
             processed = self._processed_before + self._processed
             self._writer.manifest[KEPT_FRAMES] = {**kept, "processed": processed}
-        self._writer.close("finished")
+        try:
+            self._writer.close("finished")
+        except OSError:  # the manifest stays as it was, as after a kill
+            if not self.failure:
+                raise
 
 
 def pictures_of(out: Path) -> Path:

@@ -23,6 +23,7 @@ from segunc.posteriors.model import Model, load_model
 from segunc.sampling.sampler import network_input, sample_frames
 from tests.conftest import change_record
 from tests.support.fits import fit_folder
+from tests.support.images import rename_to_latin_1
 from tests.verbs.processes import succeed
 
 LAYERS = ["body.encoder.features.3"]  # of stride 4
@@ -109,6 +110,14 @@ def test_a_single_image_with_an_anomaly_is_refused(base: Path, tmp_path: Path) -
 
 def test_a_folder_that_is_not_there_is_refused(base: Path, tmp_path: Path) -> None:
     refused(base, tmp_path / "out", tmp_path / "nowhere", "does not exist")
+
+
+def test_a_name_that_no_record_can_hold_is_refused_before_the_fit(
+    base: Path, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "images", *np.zeros((2, 128, 256, 3), np.uint8))
+    rename_to_latin_1(folder / "0.png")
+    refused(base, tmp_path / "out", folder, r"stra\\xdfe.png is not UTF-8")
 
 
 def test_a_data_set_without_anomaly_labels_is_refused(

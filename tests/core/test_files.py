@@ -23,6 +23,7 @@ import pytest
 import segunc
 from segunc.core.errors import InputError
 from segunc.core.files import (
+    LineFile,
     Lock,
     csv_text,
     open_file,
@@ -48,6 +49,19 @@ def test_what_is_no_json_is_one_line(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(InputError, match=r"x\.json is not valid JSON") as error:
         read_json(tmp_path / "x.json", "an object")
     assert "\n" not in str(error.value)
+
+
+def test_a_text_that_no_record_can_hold_is_named(tmp_path: Path) -> None:
+    content = {"input": "drives", "first": "drives/stra\udcdfe.png", "frames": 2}
+    said = r"no record can hold drives/stra\\xdfe.png, because it is not UTF-8"
+    with pytest.raises(InputError, match=said):
+        write_json(tmp_path / "x.json", content)
+    lines = LineFile(tmp_path / "x.jsonl")
+    with pytest.raises(InputError, match=said):
+        lines.append(content)
+    lines.close()
+    assert not (tmp_path / "x.json").exists()
+    assert (tmp_path / "x.jsonl").read_bytes() == b""
 
 
 def stored(array: Any) -> bytes:

@@ -1,6 +1,5 @@
 """From the names of a folder's files to pairs of image and label, and their splits."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from PIL import Image
 from segunc.core.errors import InputError
 from segunc.data.datasets import dataset_entry
 from segunc.data.discover import Found, discover
+from tests.support.images import rename_to_latin_1
 
 FRAMES = range(4)
 
@@ -276,17 +276,6 @@ def test_splits_of_one_drive_are_noted(
         ids(tmp_path, *numbered(f"labels/{split}/{{}}.png", numbers))
     noted = any("differ in the last number alone" in note for note in discover(tmp_path).notes)
     assert noted == shared
-
-
-def rename_to_latin_1(path: Path) -> None:
-    """Give a file a name that is not UTF-8, as an archive of another system may; skip the test
-    where the file system takes none.
-    """
-    name = os.fsencode(path)
-    try:
-        os.rename(name, name.replace(b"0.", b"stra\xdfe."))
-    except OSError:
-        pytest.skip("the file system takes names in UTF-8 alone")
 
 
 def test_a_name_that_is_not_utf_8_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from segunc.frames.image_source import stamp_of
 from segunc.frames.source import Selection, format_time, parse_time
 from segunc.frames.sources import Input, open_source, plan_inputs, recorded_images
 from tests.maps.fakes import write_pictures
-from tests.support.images import encoded, picture
+from tests.support.images import encoded, picture, rename_to_latin_1
 
 
 def write_images(folder: Path, *names: str) -> None:
@@ -426,6 +426,13 @@ def test_two_inputs_of_one_folder_name_are_refused(tmp_path: Path, other: str) -
     specs = [str(tmp_path / "front.webm"), str(tmp_path / other)]
     with pytest.raises(InputError, match=r"maps folder .*front'"):
         plan_inputs(specs, tmp_path)
+
+
+def test_a_video_whose_name_no_maps_folder_can_have_is_named(tmp_path: Path) -> None:
+    touch(tmp_path / "0.mp4", tmp_path / "1.mp4")
+    rename_to_latin_1(tmp_path / "0.mp4")
+    with pytest.raises(InputError, match=r"name of the input .*/stra\\xdfe.mp4\. Hint: rename"):
+        plan_inputs([str(tmp_path)], tmp_path / "maps")
 
 
 @pytest.mark.parametrize("spec", ["nowhere/*.mp4", "nowhere.mp4"])

@@ -234,6 +234,24 @@ def test_a_folder_gives_each_whole_image_once_in_the_order_of_names(tmp_path: Pa
     assert_same([arrival for arrival in seen if isinstance(arrival, Arrival)], expected[:3])
 
 
+def test_a_file_whose_time_is_to_come_sets_neither_the_clock_nor_the_place(tmp_path: Path) -> None:
+    now = time.time()
+    for name, changed in (("a", now - 9), ("b", now + 86400), ("c", now - 8)):
+        cv2.imwrite(str(tmp_path / f"{name}.png"), pictures(1)[0])
+        os.utime(tmp_path / f"{name}.png", (changed, changed))
+    stopped = threading.Event()
+    arrivals = FolderSource(tmp_path).arrivals(stopped)
+    taken = [next(arrivals) for _ in range(3)]
+    assert [arrival.clock for arrival in taken if isinstance(arrival, Arrival)] == [0, 1, 0]
+    places = [arrival.taken_up_to for arrival in taken if isinstance(arrival, Arrival)]
+    assert [place and place[1] for place in places] == ["a.png", "a.png", "c.png"]
+    (tmp_path / "a.png").unlink()
+    (tmp_path / "c.png").unlink()
+    (alone,) = [next(FolderSource(tmp_path).arrivals(stopped))]
+    assert isinstance(alone, Arrival)
+    assert alone.taken_up_to is None
+
+
 def test_a_file_that_stays_damaged_is_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,26 @@ def test_other_settings_are_refused_by_name(out: Path, changed: dict[str, Any], 
     assert (out / "frames.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"precision": "float32"}, "with --precision bfloat16 the run goes on"),
+        ({"threads": 4, "chunk": 2}, "with --chunk 8 and with --threads 2 the run goes on"),
+        ({"compiled": True}, "without --compile the run goes on"),
+        ({"threads": 4, "draws": 2}, ""),
+    ],
+)
+def test_an_option_that_another_machine_chose_is_typed_in_the_hint(
+    tmp_path: Path, changed: dict[str, Any], words: str
+) -> None:
+    before = {"precision": "bfloat16", "threads": 2, "chunk": 8}
+    MapsWriter(tmp_path, manifest(**before)).close()
+    with pytest.raises(InputError) as error:
+        MapsWriter(tmp_path, manifest(**before | changed))
+    usual = "give another --out, or --overwrite"
+    assert error.value.hint == (f"{words}; or {usual}" if words else usual)
+
+
 def test_another_model_is_said_in_the_place_of_what_follows_from_it(tmp_path: Path) -> None:
     fitted = {"anomaly": {"part_surprises": [0.5] * 40, "scales": [1.5] * 40}}
     before = fitted | {"base_sha256": "ab" * 32, "posterior_sha256": "cd" * 32}

@@ -218,11 +218,37 @@ def test_an_upload_that_fails_is_said_and_made_up_for(
     assert "finished frames are kept in" in text
     assert "\n" not in text
     assert "frames.jsonl" not in remote(system)
-    assert json.loads(remote(system)["manifest.json"])["status"] == "running"
+    begun = json.loads(remote(system)["manifest.json"])
+    assert begun["status"] == "running"
+    # What lies there already is known as the run's own by any machine.
+    assert begun["begun"].keys() == folder_bytes(tmp_path / "local").keys() - {"frames.jsonl"}
     if elsewhere:
         forget_this_machine(tmp_path, monkeypatch)
     summary = upload_maps(images)
     assert summary.finished == (4 if elsewhere else 0)
+    assert without_manifest(remote(system)) == folder_bytes(tmp_path / "local")
+    assert "begun" not in json.loads(remote(system)["manifest.json"])
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_file_that_no_record_lists_is_not_replaced(
+    elsewhere: bool, images: Path, tmp_path: Path, system: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict(images, tmp_path / "local")
+    with pytest.raises(KeyboardInterrupt):
+        upload_maps(images, fail_at="b/frame_002")
+    if elsewhere:
+        forget_this_machine(tmp_path, monkeypatch)
+    mine = "/results/maps/entropy/b/frame_002.png"
+    system.pipe_file(mine, b"mine")
+    system.pipe_file("/results/maps/entropy/notes.txt", b"no map has such a name")
+    said = r"memory://results/maps holds entropy/b/frame_002\.png, which is in no record of the run"
+    with pytest.raises(InputError, match=said):
+        upload_maps(images)
+    assert system.cat_file(mine) == b"mine"
+    system.rm_file(mine)
+    system.rm_file("/results/maps/entropy/notes.txt")
+    assert upload_maps(images).finished == 2
     assert without_manifest(remote(system)) == folder_bytes(tmp_path / "local")
 
 

@@ -1,10 +1,13 @@
 """Bytes of small image files."""
 
+import os
 import struct
 import zlib
+from pathlib import Path
 
 import cv2
 import numpy as np
+import pytest
 
 
 def picture(height: int = 40, width: int = 60) -> np.ndarray:
@@ -36,3 +39,14 @@ def claiming(suffix: str, width: int, height: int) -> bytes:
     else:
         raise ValueError(f"no header of {suffix} is known")
     return bytes(data)
+
+
+def rename_to_latin_1(path: Path) -> None:
+    """Give a file ``0.*`` a name that is not UTF-8, as an archive of another system may; skip the
+    test where the file system takes none.
+    """
+    name = os.fsencode(path)
+    try:
+        os.rename(name, name.replace(b"0.", b"stra\xdfe."))
+    except OSError:
+        pytest.skip("the file system takes names in UTF-8 alone")

@@ -16,12 +16,15 @@ import cv2
 import numpy as np
 import pytest
 
+from segunc.core.errors import InputError
 from segunc.frames.sources import open_source
 from segunc.maps.manifest import read_manifest
 from segunc.maps.shards import Shard, write_state
 from segunc.options import PredictOptions
 from segunc.posteriors.model import load_model
+from segunc.verbs import execution
 from segunc.verbs.execution import choose_chunk
+from segunc.verbs.predict import predict
 from tests.conftest import Job
 from tests.maps.fakes import folder_bytes, write_pictures
 from tests.support.sampled import small_sampler
@@ -219,6 +222,33 @@ def test_finished_maps_refuse_another_chunk_and_frames_in_batches(
     grouped["run"]["group"] = 5  # as an earlier version recorded frames in batches
     write_state(out, Shard(), grouped)
     assert "group = 5 (now 1)" in refuse(*command, "--out", out)
+
+
+def test_another_machine_goes_on_in_the_recorded_precision(
+    finetuned: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = PredictOptions(
+        model=finetuned.abnn,
+        input=finetuned.video,
+        out=tmp_path / "maps",
+        draws=2,
+        scores=["entropy"],
+        device="cpu",
+        threads=1,
+    )
+    recorded = replace(options, precision="bfloat16")
+    predict(recorded)
+    lost = tmp_path / "maps" / "entropy" / "000003.png"
+    before = lost.read_bytes()
+    lost.unlink()
+    # As a machine chooses that does not multiply in bfloat16.
+    monkeypatch.setattr(
+        execution, "choose_precision", lambda text, *_: "float32" if text == "auto" else text
+    )
+    assert predict(options).frames == 1
+    assert lost.read_bytes() == before
+    with pytest.raises(InputError, match="Hint: with `precision` bfloat16 the run goes on; or"):
+        predict(replace(options, precision="float32"))
 
 
 def test_what_a_mask_hides_has_no_entropy(finetuned: Job, tmp_path: Path) -> None:

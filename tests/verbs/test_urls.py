@@ -121,6 +121,31 @@ def test_an_output_below_an_input_under_a_url(predicted: Job) -> None:
     assert "lies inside the input memory://r/in" in refuse(*command)
 
 
+def test_several_inputs_are_not_put_into_maps_of_other_inputs_under_a_url(
+    predicted: Job, tmp_path: Path
+) -> None:
+    out = "memory://results/drives"
+    videos = []
+    for name in ("d1/f.webm", "d2/b.webm", "d2/f.webm"):
+        videos.append(tmp_path / name)
+        videos[-1].parent.mkdir(exist_ok=True)
+        shutil.copy(predicted.video, videos[-1])
+    command = ("predict --model", predicted.abnn, "--every 6 --out", out, SMALL, "--input")
+    succeed(*command, *videos[:2])
+    # A third input of an equal name gives the first one a longer name.
+    refused = refuse(*command, *videos)
+    assert f"maps of {videos[0]} are in {out}/f, and with these inputs" in refused
+    assert f"move {out}/f to {out}/d1_f, and the run goes on" in refused
+    system = fsspec.filesystem("memory")
+    system.mv("/results/drives/f", "/results/drives/d1_f", recursive=True)
+    assert "0 in 0.0 s" in succeed(*command, *videos).stdout
+    system.store.clear()
+    succeed(*command, videos[0])
+    refused = refuse(*command, *videos[:2])
+    assert f"{out} holds the maps of one input" in refused
+    assert f"move its files into {out}/f, and the run goes on" in refused
+
+
 @pytest.mark.parametrize("option", ["--out metrics", "--plots plots"])
 def test_other_outputs_are_folders_of_this_machine(
     option: str, predicted: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,7 +25,7 @@ import pytest
 
 import segunc
 from segunc.cli.run import SHOWN
-from segunc.core.errors import InputError, NoteWarning
+from segunc.core.errors import InputError, NoteWarning, PartialFailure
 from segunc.core.files import LineFile, read_lines
 from segunc.core.histogram import TimeHistogram
 from segunc.decisions.events import find_events
@@ -38,10 +38,12 @@ from segunc.maps.reader import MapsReader
 from segunc.maps.regions import strongest_regions
 from segunc.maps.shards import Shard, write_state
 from segunc.options import SamplingOptions, WatchOptions
-from segunc.verbs import watch as watch_module
+from segunc.verbs import execution, watch as watch_module, watch_log
 from segunc.verbs.monitor import EACH_FRAME
 from segunc.verbs.watch_log import RUNNING, read_earlier
 from tests.conftest import Job
+from tests.maps.fakes import folder_bytes
+from tests.support.images import rename_to_latin_1
 from tests.support.scenes import table
 from tests.support.streams import (
     RtspServer,
@@ -835,6 +837,52 @@ def test_a_frame_whose_alarm_is_not_written_yet_is_not_processed(
     assert lines[-1]["read"] == lines[-1]["processed"] + sum(lines[-1]["dropped"].values())
 
 
+def test_times_that_go_back_are_told_once(given: Any) -> None:
+    source = Given(
+        3,
+        lambda: setattr(source, "number", 10**6),
+        2,
+        lambda: setattr(source, "number", 5),
+        3,
+    )
+    events = list(given(source, Always, queue=100))
+    times = [alarm["time"] for alarm in of_kind(events, "alarm")]
+    assert times[4:] == [times[4]] * 4, "the time stands"
+    (note,) = of_kind(events, "note")
+    assert note["frame"] == 5
+    assert note["text"].startswith("the times of frames go back, so the time of the watch stands")
+
+
+def files_of(scene: Scene, count: int, **settings: Any) -> list[Event]:
+    """Return the lines of the first files that a watch takes from a folder."""
+    lines: list[Event] = []
+    with scene.begin(**settings, every_frame=True, duration=20.0) as events:
+        for event in events:
+            if "file" in event:
+                lines.append(event)
+            if len(lines) == count:
+                break
+    return lines
+
+
+def test_files_that_come_while_no_watch_runs_are_taken_after_one_whose_time_is_to_come(
+    scene: Scene, tmp_path: Path
+) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    picture = np.zeros((64, 128, 3), np.uint8)
+    tomorrow = time.time() + 86400
+    for name in ("a.png", "b.png"):
+        cv2.imwrite(str(incoming / name), picture)
+    os.utime(incoming / "b.png", (tomorrow, tomorrow))
+    settings: dict[str, Any] = {"input": incoming, "out": tmp_path / "night", "frame_lines": True}
+    first, second = files_of(scene, 2, **settings)
+    assert (first["file"], second["file"]) == ("a.png", "b.png")
+    assert second["time"] < 3600, "of the clock of this machine"
+    cv2.imwrite(str(incoming / "c.png"), picture)
+    assert [line["file"] for line in files_of(scene, 2, **settings)] == ["b.png", "c.png"]
+
+
 def test_a_stream_whose_clock_jumps_ahead_says_so_and_time_goes_on(given: Any) -> None:
     source = Given(
         3,
@@ -1005,6 +1053,20 @@ def test_a_restarted_watch_goes_on(scene: Scene, tmp_path: Path) -> None:
     refusal = refuse(*words_of(scene, scene.clip, "--out", out, "--seed", 7, "--size 64x128"))
     assert "was written with --seed 0 (now 7), no --size (now 64x128). Hint: " in refusal
     assert (out / "alarms.jsonl").read_bytes() == before
+
+
+def test_a_watch_goes_on_in_the_recorded_precision(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"out": tmp_path / "out", "frame_lines": True}
+    scene.watch(**settings, precision="bfloat16")
+    # As a machine chooses that does not multiply in bfloat16.
+    monkeypatch.setattr(
+        execution, "choose_precision", lambda text, *_: "float32" if text == "auto" else text
+    )
+    events = scene.watch(**settings, precision="auto")
+    assert events[0]["run"]["precision"] == "bfloat16"
+    assert events[-1]["processed"] == 12
 
 
 def test_options_of_running_that_have_changed_are_told_when_a_watch_goes_on(
@@ -1190,10 +1252,15 @@ def test_files_whose_times_are_in_another_order_than_their_names_are_taken_after
             for event in events:
                 if event.get("file"):
                     break
-    lines = scene.watch(**settings, duration=1.5)
-    files = [line["file"] for line in lines if line["kind"] in ("frame", "alarm")]
+    files: list[str] = []
+    with scene.begin(**settings, duration=60.0) as events:
+        for event in events:
+            if event["kind"] in ("frame", "alarm"):
+                files.append(event["file"])
+            if len(files) == 3:
+                break
     assert files == ["a.png", "b.png", "c.png"]
-    assert lines[-1]["last_file"] == [1300.0, "a.png"]
+    assert events.end["last_file"] == [1300.0, "a.png"]
     lines = scene.watch(**settings, duration=0.5)
     assert not any(line.get("file") for line in lines)
 
@@ -1276,6 +1343,68 @@ def test_notes_are_printed_where_lines_go_into_a_folder(scene: Scene, tmp_path: 
     )
     assert f"note: {incoming} holds no image yet" in done.stdout
     assert (tmp_path / "night" / "alarms.jsonl").exists()
+
+
+class FullDisk:
+    """Fails as a full disk from the second file on."""
+
+    def __init__(self, plain: Callable[..., bytes]) -> None:
+        self.plain = plain
+        self.files = 0
+
+    def __call__(self, *arguments: Any) -> bytes:
+        self.files += 1
+        if self.files > 1:
+            raise OSError(28, "No space left on device")
+        return self.plain(*arguments)
+
+
+def test_alarms_go_on_where_frames_can_no_longer_be_kept(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "night"
+    monkeypatch.setattr(watch_log, "encode_png", FullDisk(watch_log.encode_png))
+    events = scene.watch(out=out, keep="all")
+    notes = [event["text"] for event in of_kind(events, "note")]
+    text = "frame 000001 cannot be kept (No space left on device)"
+    assert notes == [f"{text}; nothing more is kept, and alarms go on"]
+    assert events[-1]["processed"] == 12
+    assert_alarms_of_the_maps(scene, events, scene.flag)
+    assert MapsReader(out / "maps").frames == ["000000"]
+
+
+def test_lines_that_cannot_be_written_end_the_watch_with_their_file(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    events = scene.begin(out=tmp_path / "night")
+    next(event for event in events if event["kind"] == "alarm")
+    monkeypatch.setattr(LineFile, "append", fill)
+    said = r"night/alarms\.jsonl cannot be written \(No space left on device\), so the watch ends"
+    with pytest.raises(PartialFailure, match=said):
+        next(event for event in events if event["kind"] == "end")
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_kept_frames_are_not_replaced_where_the_lines_are_gone(
+    scene: Scene, tmp_path: Path, is_emptied: bool
+) -> None:
+    """As after a rotation of log files."""
+    out = tmp_path / "night"
+    scene.watch(out=out, keep="all")
+    before = folder_bytes(out)
+    lines = (out / "alarms.jsonl").read_bytes()
+    (out / "alarms.jsonl").unlink()
+    if is_emptied:
+        (out / "alarms.jsonl").touch()
+    said = r"night holds 12 frames that an earlier watch kept, first frames/000000\.png, and not"
+    with pytest.raises(InputError, match=said):
+        scene.begin(out=out, keep="all")
+    (out / "alarms.jsonl").write_bytes(lines)
+    assert folder_bytes(out) == before
+    assert scene.watch(out=out, keep="all")[-1]["next_frame"] == 24
 
 
 def test_a_torn_line_is_cut_also_where_it_is_the_only_one(tmp_path: Path) -> None:
@@ -1408,6 +1537,34 @@ def test_a_damaged_file_is_named(scene: Scene, tmp_path: Path) -> None:
     assert (note["kind"], note["frame"], note["file"]) == ("note", 0, "a.png")
     assert note["text"].startswith("a.png cannot be decoded whole")
     assert events.end["dropped"]["damaged"] == 1
+
+
+def test_a_file_whose_name_is_not_utf_8_is_taken_and_shown(scene: Scene, tmp_path: Path) -> None:
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    for name in ("0.png", "z.png"):
+        cv2.imwrite(str(incoming / name), np.zeros((64, 128, 3), np.uint8))
+    (incoming / "0.mp4").write_bytes(b"a video is no frame")
+    for name in ("0.png", "0.mp4"):
+        rename_to_latin_1(incoming / name)
+    settings: dict[str, Any] = {"input": incoming, "out": tmp_path / "night", "frame_lines": True}
+    (line,) = files_of(scene, 1, **settings)
+    assert line["file"] == "stra\\xdfe.png"
+    assert any(r"first stra\xdfe.mp4" in line.get("text", "") for line in lines_of(settings["out"]))
+    # A restarted watch knows the file again by the name in its line.
+    assert [line["file"] for line in files_of(scene, 1, **settings)] == ["z.png"]
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_refused_for_lines(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0.d").mkdir()
+    rename_to_latin_1(tmp_path / "0.d")
+    (folder,) = tmp_path.iterdir()
+    monkeypatch.chdir(folder)
+    with pytest.raises(InputError, match=r"stra\\xdfe.d/night is not UTF-8"):
+        scene.begin(out="night")
+    assert not [*folder.iterdir()]
 
 
 def test_kept_maps_say_beyond_which_value_they_are_extrapolated(
