@@ -996,15 +996,17 @@ class Sampler:
 
 
 def stamp_of_tensors(module: nn.Module) -> list[tuple[Any, ...]]:
-    """Return what differs as soon as a module's own tensors are others than before: each with its
-    memory and how often it was written.
+    """Return what differs as soon as a module's own tensors are others than before."""
+    tensors = (*module._parameters.values(), *module._buffers.values())
+    return [stamp_of_tensor(tensor) for tensor in tensors if tensor is not None]
+
+
+def stamp_of_tensor(tensor: Tensor) -> tuple[Any, ...]:
+    """Return what differs as soon as a tensor is another one than before: its memory, and how often
+    it was written.
     """
-    stamp: list[tuple[Any, ...]] = []
-    for tensor in (*module._parameters.values(), *module._buffers.values()):
-        if tensor is not None:
-            version = 0 if tensor.is_inference() else tensor._version
-            stamp.append((id(tensor), version, tensor.data_ptr(), tensor.dtype))
-    return stamp
+    version = 0 if tensor.is_inference() else tensor._version
+    return id(tensor), version, tensor.data_ptr(), tensor.dtype
 
 
 def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -221,6 +224,67 @@ def test_maps_of_a_network_that_was_trained_on_are_those_of_another_model(tmp_pa
         model(IMAGE).save(tmp_path / "maps", "after")
     model(IMAGE).save(tmp_path / "trained", "after")
     segunc.wrap(mine, CLASSES)(IMAGE).save(tmp_path / "trained", "again")
+
+
+def noisy(alpha: float) -> segunc.Model:
+    return segunc.ABNN(alpha=alpha).fit(wrapped())
+
+
+def assign_alpha(model: segunc.Model) -> segunc.Model:
+    model.posterior = cast(segunc.ABNNPosterior, model.posterior).with_alpha(0.6)
+    return model
+
+
+def replace_posterior(model: segunc.Model) -> segunc.Model:
+    posterior = cast(segunc.ABNNPosterior, model.posterior)
+    return replace(model, posterior=posterior.with_alpha(0.6))
+
+
+def write_alpha(model: segunc.Model) -> segunc.Model:
+    cast(segunc.ABNNPosterior, model.posterior).alpha = 0.6
+    return model
+
+
+def copy_and_assign(model: segunc.Model) -> segunc.Model:
+    return assign_alpha(copy.deepcopy(model))
+
+
+def assign_and_copy(model: segunc.Model) -> segunc.Model:
+    return copy.deepcopy(assign_alpha(model))
+
+
+@pytest.mark.parametrize(
+    "change", [assign_alpha, replace_posterior, write_alpha, copy_and_assign, assign_and_copy]
+)
+def test_another_posterior_gives_its_own_maps_and_is_not_saved(
+    tmp_path: Path, change: Callable[[segunc.Model], segunc.Model]
+) -> None:
+    model = noisy(0.1)
+    model(IMAGE)
+    changed = change(model)
+    with pytest.warns(NoteWarning, match=r"not the one that was fitted.*not those of a fit"):
+        maps = changed(IMAGE)
+    np.testing.assert_array_equal(maps.entropy, noisy(0.6)(IMAGE).entropy)
+    with pytest.raises(segunc.InputError, match="do not say which model made them"):
+        maps.save(tmp_path, "changed")
+    with pytest.raises(segunc.InputError, match="posterior of the model is not the one"):
+        changed.save(tmp_path / "model")
+
+
+def test_a_copy_of_a_model_has_the_posterior_that_was_fitted(tmp_path: Path) -> None:
+    model = noisy(0.1)
+    model(IMAGE)
+    copied = pickle.loads(pickle.dumps(model))
+    copied(IMAGE).save(tmp_path / "maps", "copy")
+    copied.save(tmp_path / "model")
+    assert segunc.load(tmp_path / "model", network=module()).posterior_sha256
+
+
+def test_maps_of_a_model_without_its_calibration_are_not_calibrated() -> None:
+    model = Temperature(draws=1).fit(wrapped(), batches())
+    assert not np.array_equal(model(IMAGE).entropy, wrapped()(IMAGE).entropy)
+    del model.attachments["calibration"]
+    np.testing.assert_array_equal(model(IMAGE).entropy, wrapped()(IMAGE).entropy)
 
 
 def test_a_compiled_module_is_the_module_that_was_compiled(tmp_path: Path) -> None:
