@@ -510,6 +510,7 @@ class Sampler:
         report.shared = True
         report.self_check = None
         report.unreached = ()
+        report.upsampled = None
         if any(branch.stochastic for branch in self._branches):
             self._say(
                 "the network has changed since the sampler was called first: "

@@ -535,6 +535,10 @@ def test_random_numbers_of_the_network_are_named_as_such() -> None:
     assert "as a batch" not in " ".join(sampler.report.messages)
 
 
+def doubled_end(_: Tensor, low: Tensor) -> Tensor:
+    return doubled(low)
+
+
 def softmax_end(_: Tensor, low: Tensor) -> Tensor:
     return (doubled(low) / 50).softmax(1)
 
@@ -542,6 +546,20 @@ def softmax_end(_: Tensor, low: Tensor) -> Tensor:
 def test_a_sampler_refuses_a_network_that_ends_in_a_softmax() -> None:
     with pytest.raises(InputError, match="softmax"):
         Sampler(Ended(softmax_end))(QUIET)
+
+
+def test_a_sampler_refuses_a_network_that_ends_in_a_softmax_since_the_last_call() -> None:
+    network = Ended(doubled_end)
+    sampler = Sampler(network)
+    sampler(QUIET)
+    network.register_forward_hook(lambda _module, _images, logits: (logits / 50).softmax(1))
+    with pytest.raises(InputError, match="softmax"):
+        sampler(QUIET)
+
+
+def test_a_sampler_refuses_more_classes_than_a_map_has_ids() -> None:
+    with pytest.raises(InputError, match=r"returns 256 outputs.*enough for 255 classes"):
+        Sampler(nn.Conv2d(3, 256, 1))(QUIET)
 
 
 def test_training_refuses_a_network_that_ends_in_a_softmax() -> None:
