@@ -60,6 +60,7 @@ from segunc.networks.model_folder import (
     DESCRIPTION,
     POSTERIOR,
     WEIGHTS,
+    check_factory,
     load_network,
     network_sha256,
     refuse_weights,
@@ -1086,7 +1087,8 @@ def wrap(
         inference_size: (height, width) of the frames that it was made for, or None for any.
         factory: ``package.module:function`` that makes the module from ``arguments``, so that a
             model folder is whole; this call is your agreement that its code runs on this machine.
-            Without it, :func:`segunc.load` needs the module.
+            It runs once, and what it makes is compared with the module. Without it,
+            :func:`segunc.load` needs the module.
         arguments: keyword arguments of the factory.
 
     Returns:
@@ -1094,7 +1096,7 @@ def wrap(
 
     Raises:
         InputError: the module fails on frames, mixes those of a batch, or returns no dense logits
-            or probabilities.
+            or probabilities; or the factory makes another network.
 
     >>> import torch
     >>> import segunc
@@ -1132,6 +1134,8 @@ def wrap(
     for note in notes:
         if note:
             warnings.warn(note, NoteWarning, stacklevel=2)
+    if factory:
+        check_factory(network)
     network.sha256 = network_sha256(module, network.description)
     return Model(network, Deterministic(), network.sha256, None, None, {})
 
