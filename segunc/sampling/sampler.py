@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import re
 import sys
 import threading
+import types
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -1012,16 +1014,29 @@ def stamp_of_tensor(tensor: Tensor) -> tuple[Any, ...]:
 
 def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:
     """Return what differs as soon as a module gets or loses a hook, a ``forward`` of its own, or
-    another value of an attribute that is a number or a text. A hook's number is given once in a
-    process.
+    another value of an attribute that is a number, a text, a function, or a tuple or list of
+    numbers and texts. A hook's number is given once in a process.
     """
     attributes = vars(module)
-    values = []
+    values: list[tuple[str, Any]] = []
     for name, value in attributes.items():
-        if name != "training" and isinstance(value, (bool, int, float, str)):
+        if name == "training":
+            continue
+        if _is_plain(value):
             values.append((name, value))
+        elif isinstance(value, tuple | list) and all(_is_plain(item) for item in value):
+            values.append((name, tuple(value)))
+        elif isinstance(value, _FUNCTIONS):
+            values.append((name, id(value)))
     hooks = (*module._forward_hooks, *module._forward_pre_hooks)
     return id(module), id(attributes.get("forward")), hooks, values
+
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, functools.partial)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))
 
 
 def caller_level() -> int:
