@@ -9,7 +9,7 @@ or changes tensors in place, would give wrong maps without an error, so both are
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -98,6 +98,7 @@ class Engine:
         # network's own.
         self.followed: set[tuple[int, ...]] = set()
         self.unsharable = False  # whether a pass that shares has failed
+        self.rewrites = False  # whether passes compute parameters of the network anew
         if precision == "bfloat16":
             try:
                 self._run = bfloat16_copy(network, copies)
@@ -152,6 +153,9 @@ class Engine:
         watch = InterpolationWatch()
         copied = self._run is not self.network
         check = self.self_check
+        parameters = list(self._run.parameters())
+        watch.dependence.weights.add(parameters)
+        places = _places_of(parameters)
         try:
             logits, _ = self.logits(images, draws, None, watch=watch)
             if copied and check is not None and self.layout.reached() != check.reached:
@@ -160,8 +164,12 @@ class Engine:
             if not copied or is_out_of_memory(error):
                 raise
             self._use_autocast(error)
-            watch = InterpolationWatch()
-            logits, _ = self.logits(images, draws, None, watch=watch)
+            return self._watched(images, draws)
+        replaced = _places_of(self._run.parameters()) != places
+        if replaced or watch.dependence.rewritten:
+            # Weights that were arranged, or that a graph holds, would be those of another frame.
+            self.rewrites = True
+            self.arranges = False
         return logits, watch
 
     def _note_dependence(
@@ -302,6 +310,11 @@ class Engine:
             self.__dict__.pop(property_of_copy, None)
         why = f"the network does not run with bfloat16 weights ({one_line(error)})"
         self.messages.append(f"{why}; it runs under autocast")
+
+
+def _places_of(parameters: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """Return what differs where a parameter is another object, or lies in other memory."""
+    return [(id(parameter), parameter.data_ptr()) for parameter in parameters]
 
 
 def _mark_differing_sites(draws: FoldedDraws) -> None:

@@ -370,7 +370,7 @@ def change_dilation(network: Coded) -> None:
 
 
 @pytest.mark.parametrize("change", [change_factors, change_function, change_dilation])
-def test_settings_that_change_between_two_calls_count_in_a_copy(change: Callable[[Coded], None]) -> None:
+def test_settings_that_change_count_in_a_copy(change: Callable[[Coded], None]) -> None:
     network = Coded()
     sampler = Sampler(network, precision="bfloat16")  # which runs a copy
     before = sampler(IMAGES).scores["entropy"]
