@@ -401,6 +401,7 @@ class SelfCheck:
             run.
         arranged: of a pass whose weights are arranged for a CPU from one of the network's own
             functions (:mod:`segunc.sampling.layouts`).
+        own: of a draw of the network's own affine from the network without draws.
     """
 
     batched: float
@@ -409,6 +410,7 @@ class SelfCheck:
     repeated: float = 0.0
     differ: bool = True
     arranged: float = 0.0
+    own: float = 0.0
 
 
 def is_rounding(difference: float) -> bool:
@@ -435,6 +437,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     repeated = comparison.repeated()
     if not is_rounding(repeated):
         return SelfCheck(batched, shared, engine.layout.reached(), repeated)
+    own = comparison.own()
     arranged = comparison.arranged()
     engine.arranges = is_rounding(arranged)
     with _Tolerating(InputError, RuntimeError):
@@ -447,6 +450,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
         engine.layout.reached(),
         differ=comparison.draws_differ,
         arranged=arranged,
+        own=own,
     )
 
 
@@ -480,6 +484,14 @@ class _DrawComparison:
         """Return the difference of two passes of the first draw."""
         with self._engine.as_written():
             return self._difference(self._run(self._plain, 0, 1), self._alone[0])
+
+    def own(self) -> float:
+        """Return the difference of the network without draws from the first one, which has the
+        network's own affine.
+        """
+        with self._engine.as_written():
+            logits, _ = self._engine.logits(self._frames, None, None)
+        return self._difference(logits, self._alone[0])
 
     def arranged(self) -> float:
         """Return the difference of a pass of the first draw with arranged weights."""

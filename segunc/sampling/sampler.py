@@ -981,6 +981,13 @@ class Sampler:
 
     def _say_what_failed(self, check: SelfCheck) -> None:
         """Say which ways of running draws this network does not allow."""
+        if not is_rounding(check.own):
+            self._say(
+                "a draw without noise differs from the network itself by "
+                f"{check.own:.1e} of the largest logit: the network changes its normalisation "
+                "layers in each pass, and its maps, also those of base scores, have the "
+                "statistics and affine parameters of before"
+            )
         if not is_rounding(check.arranged):
             self._say(
                 "weights of convolutions cannot be arranged for this CPU once (the logits change "
