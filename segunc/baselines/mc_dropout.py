@@ -101,6 +101,7 @@ class ChannelDropout:
 CHANNEL_KINDS: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 """They drop whole channels (axis 1)."""
 KINDS: tuple[type[nn.Module], ...] = (nn.Dropout, *CHANNEL_KINDS)
+FORWARDS = tuple(kind.forward for kind in KINDS)
 
 
 class DropoutSite:
@@ -140,18 +141,18 @@ def _mask(seed: int | None, p: float, shape: tuple[int, ...]) -> Tensor:
 
 def convert_dropout(network: nn.Module) -> dict[str, float]:
     """Make the dropout layers of a network with p above 0 drawable, in place, and return the p of
-    each by its name, in the order of ``named_modules``; without masks nothing changes. InputError
-    where there is none.
+    each by its name, in the order of ``named_modules``; without masks nothing changes. Layers with
+    a ``forward`` of their own stay as they are. InputError where there is none.
     """
+    found = _dropout_layers(network)
     layers: dict[str, Any] = {
-        name: module
-        for name, module in network.named_modules()
-        if isinstance(module, KINDS) and cast(Any, module).p > 0
+        name: layer for name, layer in found.items() if not _computes_something_else(layer)
     }
     if not layers:
+        why = f" ({next(iter(found))} has a forward of its own)" if found else ""
         raise InputError(
             f"{type(network).__name__} has no dropout layer of its own with p above 0 that can be "
-            "drawn",
+            f"drawn{why}",
             hint="use channel dropout at the normalisation layers: mc_dropout.sites norm",
         )
     for layer in layers.values():
@@ -159,6 +160,24 @@ def convert_dropout(network: nn.Module) -> dict[str, float]:
             layer.__class__ = with_mixin(DropoutSite, cast(Any, type(layer)), "Drawn")
             layer.segunc_dropout = None
     return {name: float(layer.p) for name, layer in layers.items()}
+
+
+def _dropout_layers(network: nn.Module) -> dict[str, nn.Module]:
+    """Return the dropout layers with p above 0, by name."""
+    return {
+        name: module
+        for name, module in network.named_modules()
+        if isinstance(module, KINDS) and cast(Any, module).p > 0
+    }
+
+
+def _computes_something_else(layer: nn.Module) -> bool:
+    """Return whether a dropout layer has a ``forward`` that is not that of its kind, of which masks
+    would make another one.
+    """
+    if isinstance(layer, DropoutSite):
+        return False
+    return "forward" in vars(layer) or type(layer).forward not in FORWARDS
 
 
 class OwnDropout:
@@ -192,6 +211,9 @@ class OwnDropout:
         in_scope(options.scope, list(trained))
         layers = ", ".join(f"{name} p {p:g}" for name, p in trained.items())
         run.say(f"dropout layers: {layers}")
+        others = ", ".join(name for name in _dropout_layers(run.network) if name not in trained)
+        if others:
+            run.say(f"note: {others}: dropout layers with a forward of their own stay as they are")
         run.say("dropout of other kinds, or that a network calls as a function, stays off")
         p = trained if options.p is None else dict.fromkeys(trained, options.p)
         posterior = cls(p, options.scope)

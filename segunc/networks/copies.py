@@ -80,7 +80,7 @@ def check_copy(network: nn.Module, copied: nn.Module, channels: int | None = Non
         NotFiniteError: the original returns NaN or infinite values.
     """
     with eval_mode((network, copied)), torch.random.fork_rng(devices=[]):
-        frames = _frames_that_run(network, channels or channels_of(network))
+        frames = frames_that_run(network, channels or channels_of(network))
         _run(network, frames.flip(-1).square())
         with _uses_of_the_original(network, copied) as uses:
             outputs = _run_copy(copied, frames)
@@ -102,7 +102,7 @@ def check_copy(network: nn.Module, copied: nn.Module, channels: int | None = Non
     raise InputError(f"{message}: it reads something that stays in the original", hint=HINT)
 
 
-def _frames_that_run(network: nn.Module, channels: int) -> Tensor:
+def frames_that_run(network: nn.Module, channels: int) -> Tensor:
     """Return a frame ``[1, channels, H, W]`` in 0..1 of the first size that a network takes."""
     sizes: tuple[tuple[int, int], ...] = PROBE_SIZES
     if isinstance(network, SegmentationNetwork) and network.description.inference_size:

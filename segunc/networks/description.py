@@ -24,6 +24,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 COLOUR = 3  # input channels of a network of colour images
 MAX_CHANNELS = 256  # input channels of a network
+MAX_CLASSES = 255  # ids have 8 bits, and one of them is that of ignored pixels
 Byte = Annotated[int, Bound(least=0, most=255)]
 Pixels = Annotated[int, Bound(least=1, most=LARGEST_SIDE)]
 
@@ -89,8 +90,8 @@ class NetworkDescription(Settings):
             )
 
     def _check_classes(self) -> None:
-        if not 1 <= len(self.classes) <= 255:
-            raise InputError(f"a network has 1 to 255 classes, not {len(self.classes)}")
+        if not 1 <= len(self.classes) <= MAX_CLASSES:
+            raise InputError(f"a network has 1 to {MAX_CLASSES} classes, not {len(self.classes)}")
         names: Sequence[Any] = self.classes  # of a program, perhaps no texts
         for number, name in enumerate(names):
             if not isinstance(name, str):

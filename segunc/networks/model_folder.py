@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import json_sha256, read_json, write_file, write_json
 from segunc.core.registry import Registry
+from segunc.networks.answers import OTHER_MACHINE, ROUNDING, Answer, answer_of
 from segunc.networks.copies import copy_network
 from segunc.networks.description import LIBRARIES, NetworkDescription
 from segunc.networks.network import SegmentationNetwork
@@ -64,6 +66,32 @@ def build_network(description: NetworkDescription) -> SegmentationNetwork:
     """
     body, stride = KINDS[description.kind](description.with_all_outputs())
     return SegmentationNetwork(body, description, math.lcm(stride, description.divisor or 1))
+
+
+def check_factory(network: SegmentationNetwork) -> None:
+    """Raise InputError where the factory of a network, with the network's weights, makes another
+    one: a model folder would hold that.
+    """
+    description = network.description
+    factory = description.architecture
+    with torch.random.fork_rng(devices=[]):  # its random weights are replaced
+        built = build_network(description)
+    fault = f"{factory} makes another network than the module"
+    try:
+        load_state(built.body, tensor_state(network.body), "the module")
+    except InputError as error:
+        hint = "give the arguments that the module was made with"
+        raise InputError(f"{fault}: {error.message}", hint=hint) from error
+    built.to(network.mean.device)
+    actual = answer_of(network)
+    rebuilt = answer_of(built)
+    if actual is None or rebuilt is None or actual.distance(rebuilt) <= ROUNDING:
+        return
+    raise InputError(
+        f"{fault}: with the same weights, its logits differ by {actual.distance(rebuilt):.1g} of "
+        "their mean",
+        hint="change in the factory what was changed in the module, such as eps, or leave it out",
+    )
 
 
 def state_sha256(state: nn.Module | Mapping[str, Tensor]) -> str:
@@ -153,8 +181,41 @@ def refuse_weights(folder: Path) -> None:
 def _write_description(network: SegmentationNetwork, folder: Path) -> str:
     """Write ``network.json``, and return the hash in it."""
     digest = network_sha256(network.body, network.description)
-    write_json(folder / DESCRIPTION, {**network.description.to_json(), "sha256": digest})
+    record = {**network.description.to_json(), "sha256": digest}
+    answer = answer_of(network) if network.description.kind == "python" else None
+    if answer is not None:
+        record["answer"] = answer.to_json()
+    write_json(folder / DESCRIPTION, record)
     return digest
+
+
+def read_description(path: Path) -> tuple[NetworkDescription, str | None, Any]:
+    """Return what a ``network.json`` holds: the description, the hash of the network, and the
+    record of its answer (:mod:`segunc.networks.answers`), each None where there is none.
+    """
+    content = read_json(path, "the description of a network")
+    digest = content.pop("sha256", None)
+    answer = content.pop("answer", None)
+    return NetworkDescription.from_json(content, str(path)), digest, answer
+
+
+def _check_answer(network: SegmentationNetwork, recorded: Any, folder: Path) -> None:
+    """Raise InputError where a network of somebody's own code does not say what the network said
+    that was saved. Earlier versions recorded nothing of it.
+    """
+    if recorded is None:
+        return
+    expected = Answer.from_json(recorded, str(folder / DESCRIPTION))
+    actual = answer_of(network)
+    if actual is None or expected.distance(actual) <= OTHER_MACHINE:
+        return
+    factory = network.description.architecture
+    raise InputError(
+        f"{factory or 'the module given as network'} gives other logits than the network that was "
+        f"saved in {folder}, by {expected.distance(actual):.1g} of their mean, with the same "
+        "weights",
+        hint="undo what was changed in its code or its settings since, such as eps",
+    )
 
 
 def _note_extra_state(body: nn.Module) -> None:
@@ -228,9 +289,7 @@ def load_network(
             f"{folder} holds a Bayesian model, but a deterministic network is needed here",
             hint="give the folder of its base; segunc.load opens a Bayesian model in Python",
         )
-    content = read_json(folder / DESCRIPTION, "the description of a network")
-    recorded = content.pop("sha256", None)
-    description = NetworkDescription.from_json(content, str(folder / DESCRIPTION))
+    description, recorded, answer = read_description(folder / DESCRIPTION)
     if description.num_classes == 1:
         message = f"{folder / DESCRIPTION} has one class, whose probability is 1 everywhere"
         hint = "import the network again: one output is read as that of two classes"
@@ -245,6 +304,7 @@ def load_network(
         _check_hash(digest, recorded, "the module given as network")
         network = SegmentationNetwork(module, description, description.divisor or 1)
         network.sha256 = digest
+        _check_answer(network, answer, folder)
         return network.eval()
     # Before anything is built: a damaged description may ask for a network of any size.
     state = read_state(folder / WEIGHTS)
@@ -259,6 +319,7 @@ def load_network(
             network = build_network(description)
     load_state(network.body, state, str(folder / WEIGHTS))
     network.sha256 = digest
+    _check_answer(network, answer, folder)
     return network.eval()
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from segunc.core.errors import InputError, NotFiniteError
-from segunc.networks.description import COLOUR, NetworkDescription
+from segunc.networks.description import COLOUR, MAX_CLASSES, NetworkDescription
 
 
 class SegmentationNetwork(nn.Module):
@@ -402,9 +402,14 @@ def check_logits(network: nn.Module, outputs: Tensor, images: Tensor) -> str:
         a note on log-probabilities or outputs that all lie in 0..1, else "".
 
     Raises:
-        InputError: the network ends in a softmax, or returns one output, whose softmax is 1.
+        InputError: the network ends in a softmax, returns one output, whose softmax is 1, or more
+            outputs than a map has class ids.
     """
     name = type(network).__name__
+    if outputs.shape[1] > MAX_CLASSES:
+        message = f"{name} returns {outputs.shape[1]} outputs a pixel"
+        hint = f"a map of classes has ids of 8 bits, which are enough for {MAX_CLASSES} classes"
+        raise InputError(message, hint=hint)
     if outputs.shape[1] == 1:
         message = f"{name} returns one output a pixel, whose softmax is 1 everywhere"
         hint = "segunc.wrap(module, (NAME,), ...) reads one logit z as (0, z), of two classes"

@@ -60,6 +60,7 @@ from segunc.networks.model_folder import (
     DESCRIPTION,
     POSTERIOR,
     WEIGHTS,
+    check_factory,
     load_network,
     network_sha256,
     refuse_weights,
@@ -89,6 +90,7 @@ from segunc.sampling.sampler import (
     Provider,
     Sampler,
     caller_level,
+    stamp_of_tensor,
     stamp_of_tensors,
 )
 from segunc.scores import DEFAULT_SCORES, OF_DRAWS, SCORES, check_scores, with_parts
@@ -282,12 +284,22 @@ class Model:
     measured: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""
     _samplers: dict[Any, Sampler] = field(default_factory=dict, repr=False)  # of the last call
+    # What these were made of. It is held, so that nothing else can come by its id.
+    _sampled_parts: list[Any] = field(default_factory=list, repr=False)
+    _sampled_stamp: list[Any] = field(default_factory=list, repr=False)
     # The notes of its samplers that were given as warnings.
     _warned: set[str] = field(default_factory=set, repr=False)
     # The tensors after the last call, see :func:`stamp_of_tensors`, and ``sha256`` of them; None
     # where they are not those of a fit any more.
     _stamp: list[Any] = field(default_factory=list, repr=False)
     _present_sha256: str | None = field(default=None, repr=False)
+    # Of the posterior that ``posterior_sha256`` is of, see :func:`_stamp_of_posterior`.
+    _posterior_stamp: list[Any] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        # A copy with another posterior has the stamp of the one that was fitted.
+        if not self._posterior_stamp:
+            self._posterior_stamp = _stamp_of_posterior(self.posterior)
 
     def __repr__(self) -> str:
         """Return a few lines: the method, the classes, what was fitted, and the folder."""
@@ -306,7 +318,15 @@ class Model:
         """Leave the samplers out of copies and pickles: they hold what they know of the network by
         the identity of its modules and tensors.
         """
-        return {**vars(self), "_samplers": {}, "_stamp": []}
+        state = {**vars(self), "_samplers": {}, "_stamp": []}
+        state |= {"_sampled_parts": [], "_sampled_stamp": []}
+        if not self._has_other_posterior:
+            state["_posterior_stamp"] = []  # the copy has a posterior object of its own
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        self.__post_init__()
 
     @property
     def bayesian(self) -> bool:
@@ -476,6 +496,7 @@ class Model:
         """Return the maps of one image."""
         settings = (sampling, next(self.network.parameters()).device)
         with CALLS:  # another thread may ask for other settings
+            self._forget_outdated_samplers()
             if settings not in self._samplers:
                 sampler = Sampler(
                     self.network,
@@ -501,9 +522,27 @@ class Model:
             finally:
                 self._stamp = self._stamp_now()  # a call may write buffers
 
+    def _forget_outdated_samplers(self) -> None:
+        """Forget the samplers that were made of another network, posterior or attachment than the
+        model has now.
+        """
+        parts = [self.network, self.posterior, *self.attachments.values()]
+        stamp = [*map(id, parts), *_stamp_of_posterior(self.posterior)]
+        if stamp != self._sampled_stamp:
+            self._samplers = {}
+            self._sampled_stamp = stamp
+            self._sampled_parts = parts
+
+    @property
+    def _has_other_posterior(self) -> bool:
+        """Whether its posterior is not the one that was fitted any more."""
+        return _stamp_of_posterior(self.posterior) != self._posterior_stamp
+
     def _stamp_now(self) -> list[Any]:
-        """Return what differs as soon as the weights of a network are not those of before."""
-        stamp: list[Any] = []
+        """Return what differs as soon as the weights of a network, or the posterior, are not those
+        of before.
+        """
+        stamp: list[Any] = _stamp_of_posterior(self.posterior)
         for network in self.networks:
             for module in network.modules():
                 stamp += stamp_of_tensors(module)
@@ -511,7 +550,8 @@ class Model:
 
     def _hash_present_weights(self) -> None:
         """Find the hash of the weights of a call, again only where they may have changed since the
-        last one. A note says if they have changed since something was fitted on them.
+        last one. A note says if they have changed since something was fitted on them, or the
+        posterior since it was fitted.
         """
         if self._stamp and self._stamp == self._stamp_now():
             return
@@ -580,8 +620,8 @@ class Model:
 
         Raises:
             InputError: the folder holds a model of another kind; the network has changed since
-                something was fitted on it; or the folder that the model was loaded from has gone or
-                holds another one.
+                something was fitted on it, or the posterior since it was fitted; or the folder that
+                the model was loaded from has gone or holds another one.
         """
         for removed in self.write(Path(folder)):
             warnings.warn(removed, NoteWarning, stacklevel=2)
@@ -636,8 +676,14 @@ class Model:
         """Return the model of the network as it is now: itself, unless the weights have changed.
 
         Raises:
-            InputError: they have changed since something was fitted on the network.
+            InputError: they have changed since something was fitted on the network, or the
+                posterior since it was fitted.
         """
+        if self._has_other_posterior:
+            raise InputError(
+                "the posterior of the model is not the one that was fitted any more",
+                hint="fit another one: segunc.ABNN(alpha=0.2).fit(base)",
+            )
         digest = self.sha256
         if self.parts:
             if any(part.with_present_weights() is not part for part in self.parts):
@@ -856,6 +902,17 @@ class Model:
         return push(self, repo_id, upload, ATTACHMENTS, options)
 
 
+def _stamp_of_posterior(posterior: AnyPosterior) -> list[Any]:
+    """Return what differs as soon as a posterior is not the one of before: the object, its settings
+    and its tensors.
+    """
+    stamp: list[Any] = [id(posterior), json.dumps(posterior.settings(), sort_keys=True)]
+    for name, value in vars(posterior).items():
+        if isinstance(value, Tensor):
+            stamp.append((name, *stamp_of_tensor(value)))
+    return stamp
+
+
 def _remove_attachment(folder: Path, kind: type[Attachment], why: str) -> str:
     """Remove what was fitted from a model folder, and return a line that says so."""
     remove_result(folder / kind.file, is_whole_record, f"a {kind.what} that was fitted")
@@ -1030,7 +1087,8 @@ def wrap(
         inference_size: (height, width) of the frames that it was made for, or None for any.
         factory: ``package.module:function`` that makes the module from ``arguments``, so that a
             model folder is whole; this call is your agreement that its code runs on this machine.
-            Without it, :func:`segunc.load` needs the module.
+            It runs once, and what it makes is compared with the module. Without it,
+            :func:`segunc.load` needs the module.
         arguments: keyword arguments of the factory.
 
     Returns:
@@ -1038,7 +1096,7 @@ def wrap(
 
     Raises:
         InputError: the module fails on frames, mixes those of a batch, or returns no dense logits
-            or probabilities.
+            or probabilities; or the factory makes another network.
 
     >>> import torch
     >>> import segunc
@@ -1076,6 +1134,8 @@ def wrap(
     for note in notes:
         if note:
             warnings.warn(note, NoteWarning, stacklevel=2)
+    if factory:
+        check_factory(network)
     network.sha256 = network_sha256(module, network.description)
     return Model(network, Deterministic(), network.sha256, None, None, {})
 

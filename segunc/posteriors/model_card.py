@@ -19,7 +19,7 @@ from segunc.data.datasets import data_words
 from segunc.data.training_frames import epoch_words, frames_record
 from segunc.decisions.states import STATES
 from segunc.networks.description import COLOUR, NetworkDescription
-from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS
+from segunc.networks.model_folder import DESCRIPTION, POSTERIOR, WEIGHTS, read_description
 from segunc.training.config import DATA, HISTORY, data_of_network, recorded_data
 
 REPORT = "report.json"
@@ -181,9 +181,8 @@ def _described(folder: Path) -> tuple[NetworkDescription, str]:
     """
     for path in (folder / DESCRIPTION, folder / "members" / "0" / DESCRIPTION):
         if path.exists():
-            content = read_json(path, "the description of a network")
-            digest = str(content.pop("sha256", None))
-            return NetworkDescription.from_json(content, str(path)), digest
+            description, digest, _ = read_description(path)
+            return description, str(digest)
     raise InputError(f"model folder {folder} holds no {DESCRIPTION}", hint="save the model again")
 
 

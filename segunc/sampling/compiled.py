@@ -41,9 +41,9 @@ class CompiledEngine(Engine):
     """An :class:`Engine` whose passes are compiled.
 
     A pass that no one graph can hold runs as it is: masks of dropout, random numbers of the network
-    itself, Python code that reads values. Each new graph is compared with the plain pass of its
-    frames. It is left out where it differs from the same in float32 by more than twice what the
-    plain pass does.
+    itself, parameters that a pass computes, Python code that reads values. Each new graph is
+    compared with the plain pass of its frames. It is left out where it differs from the same in
+    float32 by more than twice what the plain pass does.
     """
 
     def __init__(self, *arguments_of_engine: Any) -> None:
@@ -74,7 +74,7 @@ class CompiledEngine(Engine):
         """Return whether one graph can hold a pass of these images and draws."""
         if self.self_check is not None and not is_rounding(self.self_check.repeated):
             return False  # the network draws random numbers
-        if draws is not None and draws.dropout:
+        if self.rewrites or (draws is not None and draws.dropout):
             return False
         return tuple(images.shape) not in self.branching
 

@@ -117,6 +117,7 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         random: the module and the operator that drew random numbers, or "".
         written: the memory of ``guarded`` tensors was changed, or used by code that function modes
             do not see.
+        rewritten: the memory of ``weights`` was changed, so that they are computed in each pass.
         unread: the memory of affines whose values no function has read that a function mode saw. A
             thread of the network's own reads without being seen, by this mode, too.
     """
@@ -125,9 +126,11 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.dependent = Memory()
         self.guarded = Memory()
+        self.weights = Memory()
         self.unread = Memory()
         self.reads = False
         self.written = False
+        self.rewritten = False
         self.unseen = ""
         self.training = ""
         self.random = ""
@@ -235,6 +238,7 @@ class DependenceWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     changed += tensors_in([named.get(argument.name)])
         self.written |= bool(changed) and self.guarded.holds(changed)
+        self.rewritten |= bool(changed) and self.weights.holds(changed)
         name = func.overloadpacket.__name__
         uninitialised = "empty" in name or name.startswith("resize")
         if depends or uninitialised:

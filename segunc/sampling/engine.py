@@ -9,7 +9,7 @@ or changes tensors in place, would give wrong maps without an error, so both are
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -98,6 +98,7 @@ class Engine:
         # network's own.
         self.followed: set[tuple[int, ...]] = set()
         self.unsharable = False  # whether a pass that shares has failed
+        self.rewrites = False  # whether passes compute parameters of the network anew
         if precision == "bfloat16":
             try:
                 self._run = bfloat16_copy(network, copies)
@@ -152,6 +153,9 @@ class Engine:
         watch = InterpolationWatch()
         copied = self._run is not self.network
         check = self.self_check
+        parameters = list(self._run.parameters())
+        watch.dependence.weights.add(parameters)
+        places = _places_of(parameters)
         try:
             logits, _ = self.logits(images, draws, None, watch=watch)
             if copied and check is not None and self.layout.reached() != check.reached:
@@ -160,8 +164,12 @@ class Engine:
             if not copied or is_out_of_memory(error):
                 raise
             self._use_autocast(error)
-            watch = InterpolationWatch()
-            logits, _ = self.logits(images, draws, None, watch=watch)
+            return self._watched(images, draws)
+        replaced = _places_of(self._run.parameters()) != places
+        if replaced or watch.dependence.rewritten:
+            # Weights that were arranged, or that a graph holds, would be those of another frame.
+            self.rewrites = True
+            self.arranges = False
         return logits, watch
 
     def _note_dependence(
@@ -304,6 +312,11 @@ class Engine:
         self.messages.append(f"{why}; it runs under autocast")
 
 
+def _places_of(parameters: Iterable[Tensor]) -> list[tuple[int, int]]:
+    """Return what differs where a parameter is another object, or lies in other memory."""
+    return [(id(parameter), parameter.data_ptr()) for parameter in parameters]
+
+
 def _mark_differing_sites(draws: FoldedDraws) -> None:
     """Mark scale and shift of the normalisation layers in which draws differ."""
     for site in draws.sites:
@@ -388,6 +401,7 @@ class SelfCheck:
             run.
         arranged: of a pass whose weights are arranged for a CPU from one of the network's own
             functions (:mod:`segunc.sampling.layouts`).
+        own: of a draw of the network's own affine from the network without draws.
     """
 
     batched: float
@@ -396,6 +410,7 @@ class SelfCheck:
     repeated: float = 0.0
     differ: bool = True
     arranged: float = 0.0
+    own: float = 0.0
 
 
 def is_rounding(difference: float) -> bool:
@@ -422,6 +437,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
     repeated = comparison.repeated()
     if not is_rounding(repeated):
         return SelfCheck(batched, shared, engine.layout.reached(), repeated)
+    own = comparison.own()
     arranged = comparison.arranged()
     engine.arranges = is_rounding(arranged)
     with _Tolerating(InputError, RuntimeError):
@@ -434,6 +450,7 @@ def _check(engine: Engine, frames: Tensor, draws: AffineDraws) -> SelfCheck:
         engine.layout.reached(),
         differ=comparison.draws_differ,
         arranged=arranged,
+        own=own,
     )
 
 
@@ -467,6 +484,14 @@ class _DrawComparison:
         """Return the difference of two passes of the first draw."""
         with self._engine.as_written():
             return self._difference(self._run(self._plain, 0, 1), self._alone[0])
+
+    def own(self) -> float:
+        """Return the difference of the network without draws from the first one, which has the
+        network's own affine.
+        """
+        with self._engine.as_written():
+            logits, _ = self._engine.logits(self._frames, None, None)
+        return self._difference(logits, self._alone[0])
 
     def arranged(self) -> float:
         """Return the difference of a pass of the first draw with arranged weights."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import re
 import sys
 import threading
+import types
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -510,6 +512,7 @@ class Sampler:
         report.shared = True
         report.self_check = None
         report.unreached = ()
+        report.upsampled = None
         if any(branch.stochastic for branch in self._branches):
             self._say(
                 "the network has changed since the sampler was called first: "
@@ -978,6 +981,13 @@ class Sampler:
 
     def _say_what_failed(self, check: SelfCheck) -> None:
         """Say which ways of running draws this network does not allow."""
+        if not is_rounding(check.own):
+            self._say(
+                "a draw without noise differs from the network itself by "
+                f"{check.own:.1e} of the largest logit: the network changes its normalisation "
+                "layers in each pass, and its maps, also those of base scores, have the "
+                "statistics and affine parameters of before"
+            )
         if not is_rounding(check.arranged):
             self._say(
                 "weights of convolutions cannot be arranged for this CPU once (the logits change "
@@ -996,29 +1006,44 @@ class Sampler:
 
 
 def stamp_of_tensors(module: nn.Module) -> list[tuple[Any, ...]]:
-    """Return what differs as soon as a module's own tensors are others than before: each with its
-    memory and how often it was written.
+    """Return what differs as soon as a module's own tensors are others than before."""
+    tensors = (*module._parameters.values(), *module._buffers.values())
+    return [stamp_of_tensor(tensor) for tensor in tensors if tensor is not None]
+
+
+def stamp_of_tensor(tensor: Tensor) -> tuple[Any, ...]:
+    """Return what differs as soon as a tensor is another one than before: its memory, and how often
+    it was written.
     """
-    stamp: list[tuple[Any, ...]] = []
-    for tensor in (*module._parameters.values(), *module._buffers.values()):
-        if tensor is not None:
-            version = 0 if tensor.is_inference() else tensor._version
-            stamp.append((id(tensor), version, tensor.data_ptr(), tensor.dtype))
-    return stamp
+    version = 0 if tensor.is_inference() else tensor._version
+    return id(tensor), version, tensor.data_ptr(), tensor.dtype
 
 
 def _stamp_of_code(module: nn.Module) -> tuple[Any, ...]:
     """Return what differs as soon as a module gets or loses a hook, a ``forward`` of its own, or
-    another value of an attribute that is a number or a text. A hook's number is given once in a
-    process.
+    another value of an attribute that is a number, a text, a function, or a tuple or list of
+    numbers and texts. A hook's number is given once in a process.
     """
     attributes = vars(module)
-    values = []
+    values: list[tuple[str, Any]] = []
     for name, value in attributes.items():
-        if name != "training" and isinstance(value, (bool, int, float, str)):
+        if name == "training":
+            continue
+        if _is_plain(value):
             values.append((name, value))
+        elif isinstance(value, tuple | list) and all(_is_plain(item) for item in value):
+            values.append((name, tuple(value)))
+        elif isinstance(value, _FUNCTIONS):
+            values.append((name, id(value)))
     hooks = (*module._forward_hooks, *module._forward_pre_hooks)
     return id(module), id(attributes.get("forward")), hooks, values
+
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, functools.partial)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str))
 
 
 def caller_level() -> int:

@@ -140,6 +140,30 @@ def test_layers_with_p_above_0_are_found() -> None:
     assert convert_dropout(made) == {"1": 0.1, "3": 0.2}
 
 
+class Doubling(nn.Dropout):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_a_dropout_layer_with_a_forward_of_its_own_stays_as_it_is() -> None:
+    made = network(Doubling(0.5), nn.Dropout2d(0.5))
+    assert set(drawn(made, [0, 1]).unique().tolist()) == {0.0, 4.0}
+    assert convert_dropout(made) == {"2": 0.5}
+
+
+def test_a_dropout_layer_whose_forward_was_replaced_stays_as_it_is() -> None:
+    replaced = nn.Dropout(0.5)
+    replaced.forward = lambda x: 3 * x  # type: ignore[method-assign]
+    made = network(replaced, nn.Dropout2d(0.5))
+    assert set(drawn(made, [0, 1]).unique().tolist()) == {0.0, 6.0}
+    assert convert_dropout(made) == {"2": 0.5}
+
+
+def test_a_network_with_dropout_of_its_own_alone_is_refused() -> None:
+    with pytest.raises(InputError, match="1 has a forward of its own"):
+        convert_dropout(network(Doubling(0.5)))
+
+
 def test_a_network_without_dropout_is_refused() -> None:
     made = network(nn.Dropout(0.0))
     with pytest.raises(InputError, match=r"no dropout layer of its own.*mc_dropout\.sites norm"):

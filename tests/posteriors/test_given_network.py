@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +24,7 @@ from segunc.baselines.mcbn import MCBN
 from segunc.baselines.mixtures import TTA, Ensemble
 from segunc.baselines.temperature import Temperature
 from segunc.core.errors import NoteWarning
+from segunc.networks.answers import answer_of
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
 
 CLASSES = ("road", "car", "sky")
@@ -27,7 +33,7 @@ STD = torch.tensor(IMAGENET_STD).view(3, 1, 1)
 IMAGE = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
 
 
-def module(seed: int = 0) -> nn.Module:
+def module(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)
     made = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 3, 1)
@@ -150,6 +156,110 @@ def test_a_module_of_other_weights_is_refused(tmp_path: Path) -> None:
         segunc.load(tmp_path, network=other)
 
 
+def change_eps(changed: nn.Sequential) -> None:
+    cast(nn.BatchNorm2d, changed[1]).eps = 0.5
+
+
+def change_activation(changed: nn.Sequential) -> None:
+    changed[2] = nn.LeakyReLU(0.3)
+
+
+CHANGES = pytest.mark.parametrize("change", [change_eps, change_activation])
+
+
+@CHANGES
+@pytest.mark.parametrize("kind", ["abnn", "deterministic", "student"])
+def test_a_module_of_other_code_is_refused(
+    tmp_path: Path, kind: str, change: Callable[[nn.Sequential], None]
+) -> None:
+    MODELS[kind]().save(tmp_path)
+    other = module()
+    change(other)
+    with pytest.raises(segunc.InputError, match=r"gives other logits.*with the same weights"):
+        segunc.load(tmp_path, network=other)
+
+
+def test_a_folder_of_a_version_that_recorded_no_answer_is_opened(tmp_path: Path) -> None:
+    MODELS["abnn"]().save(tmp_path)
+    path = tmp_path / "network.json"
+    record = json.loads(path.read_text())
+    del record["answer"]
+    path.write_text(json.dumps(record))
+    assert segunc.load(tmp_path, network=module()).bayesian
+
+
+def test_a_damaged_answer_is_named(tmp_path: Path) -> None:
+    MODELS["abnn"]().save(tmp_path)
+    path = tmp_path / "network.json"
+    record = json.loads(path.read_text())
+    record["answer"]["size"] = "small"
+    path.write_text(json.dumps(record))
+    with pytest.raises(segunc.InputError, match="is not the size of a frame and logits"):
+        segunc.load(tmp_path, network=module())
+
+
+class Counting(nn.Module):
+    """A network that counts its passes, and adds noise."""
+
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = module()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        logits: torch.Tensor = self.body(images)
+        return logits + torch.rand_like(logits)
+
+
+def test_the_answer_of_a_network_leaves_it_and_its_random_numbers_alone() -> None:
+    body = Counting()
+    network = segunc.SegmentationNetwork(body, segunc.NetworkDescription("mine", "", CLASSES))
+    random_numbers = torch.get_rng_state()
+    assert answer_of(network) is None
+    assert int(body.count) == 0
+    assert torch.equal(torch.get_rng_state(), random_numbers)
+
+
+@pytest.fixture
+def factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A factory that makes what :func:`module` does, with other weights."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delitem(sys.modules, "factory_of_three_layers", raising=False)
+    (tmp_path / "factory_of_three_layers.py").write_text(
+        "from torch import nn\n"
+        "def build(width=8):\n"
+        "    first = nn.Conv2d(3, width, 3, padding=1)\n"
+        "    last = nn.Conv2d(width, 3, 1)\n"
+        "    return nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU(), last)\n"
+    )
+    return "factory_of_three_layers:build"
+
+
+@CHANGES
+def test_a_factory_that_makes_another_network_is_refused(
+    factory: str, change: Callable[[nn.Sequential], None]
+) -> None:
+    mine = module()
+    change(mine)
+    with pytest.raises(segunc.InputError, match="makes another network than the module"):
+        segunc.wrap(mine, CLASSES, factory=factory)
+
+
+def test_a_factory_of_other_arguments_is_refused(factory: str) -> None:
+    with pytest.raises(segunc.InputError, match=r"another network than the module: .* shape"):
+        segunc.wrap(module(), CLASSES, factory=factory, arguments={"width": 6})
+
+
+def test_a_factory_of_the_module_is_taken(factory: str, tmp_path: Path) -> None:
+    model = segunc.wrap(module(), CLASSES, factory=factory)
+    model.save(tmp_path / "model")
+    assert segunc.load(tmp_path / "model").sha256 == model.sha256
+
+
 def test_a_folder_without_its_network_says_what_to_give(tmp_path: Path) -> None:
     MODELS["abnn"]().save(tmp_path)
     with pytest.raises(segunc.InputError, match=r"segunc\.load\(folder, network=module\)"):
@@ -221,6 +331,67 @@ def test_maps_of_a_network_that_was_trained_on_are_those_of_another_model(tmp_pa
         model(IMAGE).save(tmp_path / "maps", "after")
     model(IMAGE).save(tmp_path / "trained", "after")
     segunc.wrap(mine, CLASSES)(IMAGE).save(tmp_path / "trained", "again")
+
+
+def noisy(alpha: float) -> segunc.Model:
+    return segunc.ABNN(alpha=alpha).fit(wrapped())
+
+
+def assign_alpha(model: segunc.Model) -> segunc.Model:
+    model.posterior = cast(segunc.ABNNPosterior, model.posterior).with_alpha(0.6)
+    return model
+
+
+def replace_posterior(model: segunc.Model) -> segunc.Model:
+    posterior = cast(segunc.ABNNPosterior, model.posterior)
+    return replace(model, posterior=posterior.with_alpha(0.6))
+
+
+def write_alpha(model: segunc.Model) -> segunc.Model:
+    cast(segunc.ABNNPosterior, model.posterior).alpha = 0.6
+    return model
+
+
+def copy_and_assign(model: segunc.Model) -> segunc.Model:
+    return assign_alpha(copy.deepcopy(model))
+
+
+def assign_and_copy(model: segunc.Model) -> segunc.Model:
+    return copy.deepcopy(assign_alpha(model))
+
+
+@pytest.mark.parametrize(
+    "change", [assign_alpha, replace_posterior, write_alpha, copy_and_assign, assign_and_copy]
+)
+def test_another_posterior_gives_its_own_maps_and_is_not_saved(
+    tmp_path: Path, change: Callable[[segunc.Model], segunc.Model]
+) -> None:
+    model = noisy(0.1)
+    model(IMAGE)
+    changed = change(model)
+    with pytest.warns(NoteWarning, match=r"not the one that was fitted.*not those of a fit"):
+        maps = changed(IMAGE)
+    np.testing.assert_array_equal(maps.entropy, noisy(0.6)(IMAGE).entropy)
+    with pytest.raises(segunc.InputError, match="do not say which model made them"):
+        maps.save(tmp_path, "changed")
+    with pytest.raises(segunc.InputError, match="posterior of the model is not the one"):
+        changed.save(tmp_path / "model")
+
+
+def test_a_copy_of_a_model_has_the_posterior_that_was_fitted(tmp_path: Path) -> None:
+    model = noisy(0.1)
+    model(IMAGE)
+    copied = pickle.loads(pickle.dumps(model))
+    copied(IMAGE).save(tmp_path / "maps", "copy")
+    copied.save(tmp_path / "model")
+    assert segunc.load(tmp_path / "model", network=module()).posterior_sha256
+
+
+def test_maps_of_a_model_without_its_calibration_are_not_calibrated() -> None:
+    model = Temperature(draws=1).fit(wrapped(), batches())
+    assert not np.array_equal(model(IMAGE).entropy, wrapped()(IMAGE).entropy)
+    del model.attachments["calibration"]
+    np.testing.assert_array_equal(model(IMAGE).entropy, wrapped()(IMAGE).entropy)
 
 
 def test_a_compiled_module_is_the_module_that_was_compiled(tmp_path: Path) -> None:

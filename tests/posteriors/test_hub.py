@@ -450,7 +450,10 @@ def test_code_that_a_repository_names_does_not_run(
     model = segunc.wrap(nn.Conv2d(3, 4, 1), classes, factory="their_net:build")
     model.push_to_hub(NAME)
     assert "their_net:build" in hub.repos[NAME].files()["README.md"].decode()
-    shutil.rmtree(tmp_path / "config")  # the agreement of the owner
+    # As on a machine of somebody else: without the agreement of the owner, whose code ran.
+    shutil.rmtree(tmp_path / "config")
+    Path("ran").rmdir()
+    monkeypatch.delitem(sys.modules, "their_net")
     with pytest.raises(InputError, match="does not run, as nobody agreed to it on this machine"):
         Model.from_pretrained(NAME)
     assert not Path("ran").exists()

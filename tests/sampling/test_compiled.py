@@ -154,6 +154,29 @@ def test_masks_of_dropout_and_code_that_reads_values_run_as_they_are(quick: list
     assert not quick
 
 
+class Dynamic(nn.Module):
+    """A network that computes the weight of a convolution from each frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.dynamic = nn.Conv2d(3, 4, 3, padding=1)
+        self.register_buffer("filters", torch.randn(4, 3, 3, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.dynamic.weight.data = self.filters * images.mean()
+        logits: Tensor = self.dynamic(self.norm(images))
+        return logits
+
+
+def test_a_network_that_computes_its_parameters_in_each_pass_runs_as_it_is(
+    quick: list[Any],
+) -> None:
+    network = Dynamic().eval()
+    assert_same(network, posterior(network))
+    assert not quick
+
+
 def test_sizes_beyond_the_most_graphs_run_as_they_are(
     quick: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ FIRST_USE: dict[Place, str] = {
         "softmax_output",
     ): "whether the network ends in a softmax, with the first frame",
     ("networks/network.py", "_kind_of"): "likewise, whether its outputs lie in 0..1",
-    ("networks/copies.py", "_frames_that_run"): "the frame that a copy is compared on goes there",
+    ("networks/copies.py", "frames_that_run"): "the frame that a copy is compared on goes there",
     ("sampling/engine.py", "check_common"): "likewise, of networks with parameters in common",
     ("sampling/engine.py", "_is_common"): "likewise: which buffers are the same",
     (
@@ -399,7 +399,7 @@ REESTIMATION: set[Place] = {
 }
 """Where it may wait while statistics are estimated again."""
 COPY_CHECK: set[Place] = {
-    ("networks/copies.py", "_frames_that_run"),
+    ("networks/copies.py", "frames_that_run"),
     ("uncertainty.py", "largest_logit"),
     ("uncertainty.py", "relative_difference"),
 }

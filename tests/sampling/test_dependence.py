@@ -168,14 +168,17 @@ def test_state_that_is_kept_for_a_size_does_not_end_the_run() -> None:
 
 class Turning(Net):
     """Crops another side of the frame in each pass, once it is told to: the same functions on
-    tensors of the same shapes. It is told by a tuple, because numbers and texts that change between
-    two calls are noticed before."""
+    tensors of the same shapes. It is told by a dictionary, because numbers, texts and tuples that
+    change between two calls are noticed before."""
 
-    turns: tuple[int, ...] = ()
     passes = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = {"each pass": 0}
+
     def forward(self, images: Tensor) -> Tensor:
-        self.passes += sum(self.turns)
+        self.passes += self.turns["each pass"]
         left = self.passes % 2
         return super().forward(images[..., left : images.shape[-1] - 1 + left])
 
@@ -185,7 +188,7 @@ def test_an_operation_with_other_numbers_is_another_operation() -> None:
     sampler = Sampler(network, posterior_of(network), draws=2, chunk=1)
     sampler(IMAGES)
     assert sampler.report.messages == []
-    network.turns = (1,)
+    network.turns["each pass"] = 1
     sampler(IMAGES)
     assert any("operation 2 on the frames" in message for message in sampler.report.messages)
 

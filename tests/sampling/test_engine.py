@@ -527,12 +527,35 @@ def test_a_masked_class_does_not_make_other_differences_look_small(mask: float) 
     assert relative_difference(other, logits) == 2.0 / 8.0
 
 
+class Adapting(Ended):
+    """A network that takes the mean of each batch for the running mean of a layer."""
+
+    def __init__(self) -> None:
+        super().__init__(doubled_end)
+        self.first = nn.BatchNorm2d(3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.first.running_mean = images.mean((0, 2, 3))
+        return super().forward(self.first(images))
+
+
+def test_a_network_that_changes_its_normalisation_layers_in_each_pass_is_said() -> None:
+    network = Adapting().eval()
+    sampler = Sampler(network, posterior_of(network), draws=2)
+    sampler(IMAGES)
+    assert "without noise differs from the network itself" in " ".join(sampler.report.messages)
+
+
 def test_random_numbers_of_the_network_are_named_as_such() -> None:
     network = Ended(lambda _, low: F.dropout(doubled(low), 0.5, training=True))
     sampler = Sampler(network, posterior_of(network), draws=2)
     sampler(QUIET)
     assert "random numbers" in " ".join(sampler.report.messages)
     assert "as a batch" not in " ".join(sampler.report.messages)
+
+
+def doubled_end(_: Tensor, low: Tensor) -> Tensor:
+    return doubled(low)
 
 
 def softmax_end(_: Tensor, low: Tensor) -> Tensor:
@@ -542,6 +565,20 @@ def softmax_end(_: Tensor, low: Tensor) -> Tensor:
 def test_a_sampler_refuses_a_network_that_ends_in_a_softmax() -> None:
     with pytest.raises(InputError, match="softmax"):
         Sampler(Ended(softmax_end))(QUIET)
+
+
+def test_a_sampler_refuses_a_network_that_ends_in_a_softmax_since_the_last_call() -> None:
+    network = Ended(doubled_end)
+    sampler = Sampler(network)
+    sampler(QUIET)
+    network.register_forward_hook(lambda _module, _images, logits: (logits / 50).softmax(1))
+    with pytest.raises(InputError, match="softmax"):
+        sampler(QUIET)
+
+
+def test_a_sampler_refuses_more_classes_than_a_map_has_ids() -> None:
+    with pytest.raises(InputError, match=r"returns 256 outputs.*enough for 255 classes"):
+        Sampler(nn.Conv2d(3, 256, 1))(QUIET)
 
 
 def test_training_refuses_a_network_that_ends_in_a_softmax() -> None:

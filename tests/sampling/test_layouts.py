@@ -2,6 +2,7 @@
 the network as it is written.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,50 @@ def test_a_weight_that_is_computed_in_each_pass_is_not_arranged() -> None:
 
 
 @torch.inference_mode()
+def write(weight: nn.Parameter, values: Tensor) -> None:
+    weight.copy_(values)
+
+
+def write_unseen(weight: nn.Parameter, values: Tensor) -> None:
+    weight.data.copy_(values)  # no version counter rises
+
+
+def exchange(weight: nn.Parameter, values: Tensor) -> None:
+    weight.data = values
+
+
+class Dynamic(nn.Module):
+    """A network that computes the weight of a convolution from each frame."""
+
+    def __init__(self, store: Callable[[nn.Parameter, Tensor], None]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.dynamic = nn.Conv2d(8, 4, 3, padding=1)
+        self.register_buffer("filters", torch.randn(4, 8, 3, 3))
+        self.store = store
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.norm(self.first(images)).relu()
+        self.store(self.dynamic.weight, self.filters * images.mean())
+        logits: Tensor = self.dynamic(features)
+        return logits
+
+
+@pytest.mark.parametrize("store", [write, write_unseen, exchange])
+def test_a_parameter_that_each_pass_computes_is_not_arranged(
+    store: Callable[[nn.Parameter, Tensor], None],
+) -> None:
+    network = randomise(Dynamic(store).eval())
+    sampler = Sampler(copy.deepcopy(network))  # which nothing else calls
+    for frame in (IMAGES, 0.1 * IMAGES, IMAGES):
+        expected = network(frame).softmax(1)
+        found = sampler(frame, keep_probabilities=True).probabilities
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
 def test_a_wrong_call_raises_what_torch_raises() -> None:
     weight = nn.Parameter(torch.rand(4, 6, 3, 3))
     with ChannelsLast(ArrangedWeights()):

@@ -341,6 +341,45 @@ def test_changed_weights_are_said_of_a_posterior_around_them(kind: str) -> None:
     assert reported is isinstance(sampler.posterior, ABNNPosterior)
 
 
+class Coded(nn.Module):
+    """A network whose code has settings of several kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.head = nn.Conv2d(4, 3, 3, padding=1)
+        self.factors = (2.0, 1.0)
+        self.activation: Callable[[Tensor], Tensor] = torch.relu
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.activation(self.first(images)) * self.factors[0])
+        return logits
+
+
+def change_factors(network: Coded) -> None:
+    network.factors = (0.1, 1.0)
+
+
+def change_function(network: Coded) -> None:
+    network.activation = torch.tanh
+
+
+def change_dilation(network: Coded) -> None:
+    network.head.dilation = (2, 2)
+    network.head.padding = (2, 2)
+
+
+@pytest.mark.parametrize("change", [change_factors, change_function, change_dilation])
+def test_settings_that_change_count_in_a_copy(change: Callable[[Coded], None]) -> None:
+    network = Coded()
+    sampler = Sampler(network, precision="bfloat16")  # which runs a copy
+    before = sampler(IMAGES).scores["entropy"]
+    change(network)
+    expected = Sampler(network, precision="bfloat16")(IMAGES).scores["entropy"]
+    assert torch.equal(sampler(IMAGES).scores["entropy"], expected)
+    assert not torch.allclose(before, expected, atol=1e-3)
+
+
 def in_two_threads(model: Model, frames: list[np.ndarray]) -> list[np.ndarray]:
     """Return the entropy of each frame."""
     with ThreadPoolExecutor(2) as pool:
