@@ -16,6 +16,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from segunc.core.files import read_bytes
+
 PACKAGE = "segunc"
 BUILT_FROM = Path(__file__).with_name("commit.txt")
 """Holds the commit in a wheel of ``tools/wheel.sh``; a checkout has no such file."""
@@ -67,7 +69,7 @@ def code_sha256() -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".py", ".cpp"):
-            content = path.read_bytes()
+            content = read_bytes(path)
             digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
             digest.update(content)
     return digest.hexdigest()[:16]
