@@ -8,12 +8,15 @@ holds both.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import subprocess
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+
+from segunc.core.files import read_bytes
 
 PACKAGE = "segunc"
 BUILT_FROM = Path(__file__).with_name("commit.txt")
@@ -54,6 +57,22 @@ def full_version() -> str:
         return tool_version()
     changed = ".dirty" if commit.endswith(DIRTY) else ""
     return f"{tool_version()}+g{commit[:SHORT_COMMIT]}{changed}"
+
+
+@cache
+def code_sha256() -> str:
+    """Return the first 16 digits of the SHA-256 of the modules of this package.
+
+    Checkouts of one commit with different changes have the same :func:`full_version`.
+    """
+    folder = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".cpp"):
+            content = read_bytes(path)
+            digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()[:16]
 
 
 def now() -> str:

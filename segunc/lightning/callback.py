@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.utils.data import IterableDataset
+from torch.utils.data import DistributedSampler, IterableDataset
 
 from segunc.core.bounds import Settings
 from segunc.core.errors import InputError, NoteWarning, nearest, one_line
@@ -30,6 +30,7 @@ from segunc.lightning.evaluation import (
     Fits,
     Recipe,
     evaluate_share,
+    is_shared_out,
     same_buffers,
     together,
 )
@@ -51,6 +52,12 @@ SHARDED = ("FSDP", "DeepSpeed", "ModelParallel")
 
 LIGHTNING_LOGS = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
 """Loggers of Python by which Lightning tells its user what it does."""
+
+
+OTHER_FIT_DATA = (
+    "each process has other batches to fit on, and so would have another model; let fit_data give "
+    "every process all batches"
+)
 
 
 @dataclass(frozen=True)
@@ -98,8 +105,9 @@ class UncertaintyCallback(Callback):
 
     It works with ``lightning.Trainer`` and ``pytorch_lightning.Trainer``, on one device or on
     several with DDP. There each process fits the same model and evaluates a share of the frames, so
-    that the numbers are those of one process. Strategies that split a network over devices (FSDP,
-    DeepSpeed) are refused.
+    that the numbers are those of one process. A stream to evaluate may give all processes the same
+    frames, or each its own; one to fit on must give all the same. Strategies that split a network
+    over devices (FSDP, DeepSpeed) are refused.
 
     Args:
         method: what is fitted: the settings of a method, or a list of them that are fitted one
@@ -330,6 +338,8 @@ class UncertaintyCallback(Callback):
         with preserve_training(pl_module, *loaders, *ours), self._notes(trainer):
             parts = self._parts(trainer, pl_module, share)
             failure = next((part["failure"] for part in parts if part["failure"]), "")
+            if not failure and any(part["fitted_on"] != parts[0]["fitted_on"] for part in parts):
+                failure = OTHER_FIT_DATA
             counts = None if failure else self._counts_of(parts)
             if counts is not None and not counts.frames:
                 failure = "there is no frame to evaluate"
@@ -359,11 +369,13 @@ class UncertaintyCallback(Callback):
         """Return what each process found, see :func:`together`."""
         try:
             network = network_of(pl_module, self.network)
-        except InputError as error:  # an attribute that is gone, in all processes
+            frames = self._frames(trainer)
+        except InputError as error:  # what is gone, in all processes
             return [Findings(failure=one_line(error)).packed()]
         same_buffers(network, share)
+        frames.is_shared_out = is_shared_out(frames, share)
         try:
-            findings = self._share(trainer, network, pl_module.device, share)
+            findings = self._share(trainer, network, pl_module.device, frames, share)
         except Exception as error:  # whatever the network or a data set of the user raises
             if self.on_error == "raise" and share.processes == 1:
                 raise
@@ -376,13 +388,21 @@ class UncertaintyCallback(Callback):
         return parts
 
     def _share(
-        self, trainer: L.Trainer, network: nn.Module, device: torch.device, share: Share
+        self,
+        trainer: L.Trainer,
+        network: nn.Module,
+        device: torch.device,
+        frames: Frames,
+        share: Share,
     ) -> Findings:
         """Fit the methods, and evaluate the frames of this process."""
         if device.type not in ("cpu", "cuda"):
             device = torch.device("cpu")  # the only other one that the sampler knows
-        model = self._recipe.fitted(network, self._data(trainer), device)
-        return evaluate_share(model, self._recipe, self._frames(trainer), share)
+        data = self._data(trainer)
+        model = self._recipe.fitted(network, data, device)
+        findings = evaluate_share(model, self._recipe, frames, share)
+        findings.fitted_on = [getattr(batches, "first_sum", "") for batches in data]
+        return findings
 
     def _data(self, trainer: L.Trainer) -> list[Any]:
         """Return what each method is fitted on."""
@@ -410,7 +430,7 @@ class UncertaintyCallback(Callback):
         if source is None:
             source = one_loader(trainer.val_dataloaders, "validation", "frames")
             if self.limit is None:
-                batches = _batches_of_validation(trainer, source)
+                batches = batches_of_validation(trainer, source)
         return Frames(source, self._form, self.limit, self.pictures, batches)
 
     def _counts_of(self, parts: Sequence[Mapping[str, Any]]) -> FrameCounts:
@@ -574,12 +594,15 @@ def _check_whole(name: str, value: Any, least: int, most: int | None = None) -> 
     raise InputError(f"{name} {value!r} is not a whole number {bounds}")
 
 
-def _batches_of_validation(trainer: L.Trainer, loader: Any) -> int | None:
+def batches_of_validation(trainer: L.Trainer, loader: Any) -> int | None:
     """Return how many batches the Trainer validates on in all processes; None for all."""
     share = trainer.limit_val_batches
+    sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    # Without such a sampler, each process takes the same batches, or a user has shared them out.
+    processes = trainer.world_size if isinstance(sampler, DistributedSampler) else 1
     if isinstance(share, int):
-        return max(1, share * trainer.world_size)
+        return max(1, share * processes)
     # Of a loader without a length, the Trainer takes no other share than all.
     if share == 1.0 or not is_indexed(loader):
         return None
-    return max(1, int(len(loader) * trainer.world_size * share))
+    return max(1, int(len(loader) * share) * processes)

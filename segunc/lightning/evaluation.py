@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from segunc.core.preserving import seed_random_sources
 from segunc.data.channels import shown_colours
 from segunc.lightning.counts import FrameCounts, counted_scores
-from segunc.lightning.loaders import Frames, Share
+from segunc.lightning.loaders import Frames, Share, is_indexed
 from segunc.lightning.sheet import DrawnFrame
 from segunc.networks.copies import copy_network
 from segunc.posteriors.model import Model, wrap
@@ -104,16 +104,23 @@ class Findings:
         counts: of the frames; None where it failed.
         drawn: the frames of the picture that are among them.
         failure: why it failed, in one sentence; empty where it did not.
+        fitted_on: a sum of the first batch of each stream on which a method was fitted.
     """
 
     counts: FrameCounts | None = None
     drawn: Sequence[DrawnFrame] = ()
     failure: str = ""
+    fitted_on: Sequence[str] = ()
 
     def packed(self) -> dict[str, Any]:
         """Return it as it goes to other processes."""
         counts = None if self.counts is None else self.counts.state()
-        return {"counts": counts, "drawn": list(self.drawn), "failure": self.failure}
+        return {
+            "counts": counts,
+            "drawn": list(self.drawn),
+            "failure": self.failure,
+            "fitted_on": list(self.fitted_on),
+        }
 
 
 def evaluate_share(model: Model, recipe: Recipe, frames: Frames, share: Share) -> Findings:
@@ -173,14 +180,34 @@ def together(findings: Findings, share: Share) -> list[dict[str, Any]]:
     """Return the findings of all processes, packed, in the order of the processes.
 
     Every process must call it once for each evaluation, also one that failed: the others wait for
-    it here and nowhere else.
+    it here.
     """
+    return _of_all(findings.packed(), share)
+
+
+def is_shared_out(frames: Frames, share: Share) -> bool:
+    """Return whether the frames that are evaluated are others in each process, as those of a stream
+    that its user shares out.
+
+    Every process must call it once for each evaluation: the others wait for it here.
+    """
+    if share.processes == 1 or is_indexed(frames.source):
+        return False
+    try:
+        first_sum = frames.first_sum()
+    except Exception:  # what cannot be read fails again where frames are evaluated
+        first_sum = ""
+    return len(set(_of_all(first_sum, share))) > 1
+
+
+def _of_all(content: Any, share: Share) -> list[Any]:
+    """Return what each process has, in the order of the processes."""
     if share.processes == 1:
-        return [findings.packed()]
+        return [content]
     import torch.distributed as dist
 
     gathered: list[Any] = [None] * share.processes
-    dist.all_gather_object(gathered, findings.packed())
+    dist.all_gather_object(gathered, content)
     return gathered
 
 

@@ -5,6 +5,7 @@ out over several processes.
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -182,6 +183,7 @@ class Frames:
         limit: frames at most; None takes all.
         pictures: how many are drawn, evenly spaced over the set.
         batches: batches at most; None takes all.
+        is_shared_out: whether the source gives each process other frames.
     """
 
     source: Any
@@ -189,6 +191,7 @@ class Frames:
     limit: int | None = None
     pictures: int = 0
     batches: int | None = None
+    is_shared_out: bool = False
     drawn: set[int] = field(default_factory=set, init=False)
 
     def of(self, share: Share) -> Iterator[tuple[int, dict[str, Tensor]]]:
@@ -212,11 +215,24 @@ class Frames:
             return
         self.drawn = set(range(self.pictures))
         chosen_batches = itertools.islice(loader, self.batches)
-        for number, frame in enumerate(self._single(chosen_batches)):
-            if number == self.limit:
+        for place, frame in enumerate(self._single(chosen_batches)):
+            number = place
+            if self.is_shared_out:
+                number = place * share.processes + share.number
+            if self.limit is not None and number >= self.limit:
                 return
             if number % share.processes == share.number:
                 yield number, frame
+
+    def first_sum(self) -> str:
+        """Return a sum of the first batch of a stream, by which processes see whether they have the
+        same frames; empty where all of them have, or where reading it would take it away.
+        """
+        if is_indexed(self.source) or isinstance(self.source, Iterator):
+            return ""
+        for batch in self.source:
+            return batch_sum(self.form.read(batch))
+        return ""
 
     def _single(self, batches: Iterable[Any]) -> Iterator[dict[str, Tensor]]:
         """Yield the frames of batches."""
@@ -235,12 +251,15 @@ class TrainBatches:
         source: a DataLoader, or any iterable of batches that can be gone through several times.
         form: of the batches.
         seed: of the order, where the loader shuffles.
+        first_sum: a sum of the first batch of a stream, by which processes see whether they have
+            the same batches; empty of a loader that gives all processes the same.
     """
 
     source: Any
     form: BatchForm
     seed: int
     passes: int = field(default=0, init=False)
+    first_sum: str = field(default="", init=False)
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         source = self.source
@@ -248,12 +267,30 @@ class TrainBatches:
             seed = self.seed + self.passes
             source = loader_like(source, batches_of(source, seed), seed)
             self.passes += 1
-        return map(self.form.read, source)
+            return map(self.form.read, source)
+        return self._of_stream()
+
+    def _of_stream(self) -> Iterator[dict[str, Tensor]]:
+        """Yield the batches of a stream, and take the sum of its first one."""
+        for batch in self.source:
+            tensors = self.form.read(batch)
+            self.first_sum = self.first_sum or batch_sum(tensors)
+            yield tensors
 
     def __len__(self) -> int:
         if is_indexed(self.source):
             return len(batches_of(self.source, self.seed))
         return len(self.source)
+
+
+def batch_sum(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of the values of a batch."""
+    digest = hashlib.sha256()
+    for key in sorted(tensors):
+        values = tensors[key].detach().cpu().contiguous()
+        digest.update(f"{key} {tuple(values.shape)}".encode())
+        digest.update(values.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def is_indexed(loader: Any) -> bool:

@@ -6,6 +6,7 @@ those lines and nothing else.
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import (
     START_SECONDS,
     Lock,
@@ -302,6 +303,8 @@ class MapsWriter:
         self._closed = False
         self._continues = False
         self._source = manifest.get("source", {})
+        self._maker = {key: manifest.get(key) for key in MAKERS}
+        self._first_maker = self._maker  # what began the shard
         self._moved = False  # whether the input lies at another place than it did
         if overwrite and not shard.whole:
             raise InputError(
@@ -462,7 +465,7 @@ class MapsWriter:
         if self._moved:
             # The run keeps its record of the input, by which verdicts know it.
             self.manifest["moved_to"] = manifest["run"]["input"]
-        self._note_maker(manifest)
+        self._note_maker()
         if self._continues and self.shard.whole:  # other shards may be writing
             remove_partials(self.out)
         if self._region is not None:
@@ -536,13 +539,21 @@ class MapsWriter:
             "maps; leave --overlay out here, or give another --out, or --overwrite"
         )
 
-    def _note_maker(self, manifest: Mapping[str, Any]) -> None:
-        """Add what makes the coming maps to the manifest, if nothing like it made maps before."""
+    def _note_maker(self) -> None:
+        """Add what makes the coming maps to the manifest, if nothing like it made maps before, and
+        warn where it may compute them otherwise.
+        """
         first = {key: self.manifest.get(key) for key in MAKERS}
-        maker = {key: manifest.get(key) for key in MAKERS}
         continued_by = [*self.manifest.get("continued_by", ())]
-        if maker != first and maker not in continued_by:
-            self.manifest["continued_by"] = [*continued_by, maker]
+        if self._maker != first and self._maker not in continued_by:
+            self.manifest["continued_by"] = [*continued_by, self._maker]
+        words = _other_maker_words(first, self._maker)
+        if words:
+            warnings.warn(
+                f"{self.out} was begun with {words}, so its maps may not all be computed alike",
+                NoteWarning,
+                stacklevel=4,
+            )
 
     def _write_region(self, region: Region) -> None:
         """Describe the region in the manifest, and write its mask into the folder."""
@@ -562,6 +573,8 @@ class MapsWriter:
             return before or {}
         self.manifest["shards"] = self.shard.count
         state = read_state(self.out, self.shard) or {}
+        # As the manifest of a folder, the record of a shard keeps what began it.
+        self._first_maker = {key: state.get(key, self._maker[key]) for key in MAKERS}
         common = {key: value for key, value in self.manifest.items() if key not in STATE_KEYS}
         write_state(self.out, WHOLE, common)
         return state
@@ -697,9 +710,26 @@ class MapsWriter:
             "shard": [self.shard.number, self.shard.count],
             **state,
         }
-        for key in MAKERS:
-            record[key] = self.manifest.get(key)
+        record.update(self._first_maker)
         write_state(self.out, self.shard, record)
+
+
+def _other_maker_words(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return in which versions, code and processor two makers of maps differ; empty where they do
+    not.
+    """
+    makers = []
+    for maker in (before, now):
+        content = {key: maker.get(key) for key in ("tool", "environment", "device")}
+        content["environment"] = {**(content["environment"] or {}), "platform": None}
+        # One GPU is like the next one of its name.
+        content["device"] = str(content["device"]).partition(" (cuda")[0]
+        makers.append(content)
+    words = []
+    for key, old, new in differing_keys(*makers)[:_MAX_SHOWN_DIFFERENCES]:
+        name = key.replace("tool.", "segunc ").rpartition(".")[2]
+        words.append(difference_words(name, old, new))
+    return ", ".join(words)
 
 
 def _is_safe(name: str) -> bool:

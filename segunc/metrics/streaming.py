@@ -45,6 +45,23 @@ _NO_RIGHT = "no pixel is rightly predicted"
 _NO_LABEL = "no pixel is labelled"
 
 
+def _common_settings(settings: Tensor) -> Tensor:
+    """Return the settings ``[K]`` that the metrics of all processes have in common.
+
+    Args:
+        settings: of each process, ``[P, K]``.
+
+    Raises:
+        InputError: they differ in more than the label of ignored pixels, which is the first.
+    """
+    if not bool((settings[:, 1:] == settings[0, 1:]).all()):
+        raise InputError(
+            "the metrics of several processes have other settings",
+            hint="make the metric with the same arguments in every process",
+        )
+    return settings[0]
+
+
 class _CountingMetric(Metric, ABC):
     """What all metrics of this module have in common.
 
@@ -67,7 +84,7 @@ class _CountingMetric(Metric, ABC):
         # which metrics of other settings must not be, although their first batch may be counted
         # alike.
         numbers = np.array([ignore_index, *settings], np.float64).view(np.int64)
-        self.add_state("settings", torch.from_numpy(numbers), dist_reduce_fx="max")
+        self.add_state("settings", torch.from_numpy(numbers), dist_reduce_fx=_common_settings)
 
     def set_dtype(self, dst_type: str | torch.dtype) -> _CountingMetric:
         """Return the metric as it is: its states are whole numbers, which floats would round."""
@@ -91,6 +108,25 @@ class _CountingMetric(Metric, ABC):
                 hint="make both with the same arguments",
             )
         super().merge_state(incoming_state)
+        self.settings = own
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *arguments: Any, **named: Any
+    ) -> None:
+        """Take over the states of a checkpoint.
+
+        Raises:
+            InputError: they were counted at another threshold, for another track, or in other
+                classes.
+        """
+        own = self.settings
+        theirs = state_dict.get(f"{prefix}settings", own)
+        if not torch.equal(own[1:].cpu(), theirs[1:].cpu()):
+            raise InputError(
+                f"the checkpoint holds a {type(self).__name__} with other settings than this one",
+                hint="make the metric with the arguments that it had there",
+            )
+        super()._load_from_state_dict(state_dict, prefix, *arguments, **named)
         self.settings = own
 
     @abstractmethod
@@ -978,12 +1014,20 @@ def predicted_classes(
     The codes, int64 in 0..65535, are None where ``preds`` are class ids.
 
     Raises:
-        InputError: shapes differ, or counted probabilities do not sum to 1.
+        InputError: shapes differ, a counted label is no class, or counted probabilities do not sum
+            to 1.
     """
     check_tensor(preds, "preds")
     if preds.dtype not in _FLOATS:
         if preds.shape != target.shape:
             raise _shapes_differ("preds", preds, target)
+        # How many classes there are is not known here, but none of them is negative.
+        negative = torch.unique(target[counted & (target < 0)])
+        if len(negative):
+            raise InputError(
+                f"target holds the class ids {negative[:8].tolist()}, which are negative",
+                hint="give train ids; another value of ignored pixels is ignore_index=VALUE",
+            )
         return preds, None
     probabilities, labels, is_counted = _batched(preds.detach(), target, counted)
     check_class_ids(labels, is_counted, probabilities.shape[1], "target")

@@ -192,7 +192,7 @@ class FinetuneRun(FitRun[S]):
             trainer = make_trainer(self.trainer, self.out, "finetune", quiet=self.quiet)
             start = time.perf_counter()
             batches = self.data.train_dataloader()
-            fit(
+            processes = fit(
                 trainer,
                 task,
                 self.resume,
@@ -200,6 +200,7 @@ class FinetuneRun(FitRun[S]):
                 train_dataloaders=batches,
             )
             self.measured["steps"] = trainer.global_step
+            self.measured["processes"] = processes
             self.measured["train_seconds"] = round(time.perf_counter() - start, 1)
         return task.cpu().posterior()
 

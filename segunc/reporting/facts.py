@@ -61,7 +61,7 @@ _TRAINED = {"epochs", "val_miou", "trained"}
 """Keys of the record of a network that ``segunc train`` trained; an imported network has none."""
 _MACHINE = (
     *("root", "frames", "labels", "workers", "batch_size", "eval_batch_size"),
-    *("threads", "seconds", "resumed", "trained", EPOCH_FRAMES),
+    *("threads", "processes", "seconds", "resumed", "trained", EPOCH_FRAMES),
 )
 """Keys of records that say something of the machine, or nothing to a reader."""
 

@@ -20,6 +20,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor, ModelCheckpoint
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+from torch.utils.data import DistributedSampler
 from torchmetrics.classification import MulticlassConfusionMatrix
 
 from segunc.core.device import choose_precision, flushed_denormals, resolve_device
@@ -50,11 +51,13 @@ from segunc.training.config import (
 from segunc.training.lightning_runs import (
     CHECKPOINTS,
     INTERVAL,
+    PROCESSES,
     Say,
     claim_checkpoints,
     fit,
     is_first_process,
     no_half_folder,
+    processes_of,
     say,
     unlike,
 )
@@ -126,8 +129,8 @@ def is_measured(path: Path) -> bool:
     """Return whether a file says what a training measured."""
     with suppress(InputError):
         content = read_json(path, "what a training measured")
-        # Those of an earlier version do not say which epoch was the best.
-        return content.keys() - {"best_epoch"} == {
+        # Those of an earlier version do not have these.
+        return content.keys() - {"best_epoch", "processes"} == {
             "val_miou",
             "epochs",
             "steps",
@@ -199,7 +202,7 @@ def make_trainer(
         save_on_train_epoch_end=True,
         enable_version_counter=False,
     )
-    all_callbacks = [*callbacks, last]
+    all_callbacks = [*callbacks, last, ProcessRecord()]
     if not quiet and not settings.get("enable_progress_bar"):
         all_callbacks.append(TrainingProgress(label))
     ours = {
@@ -215,6 +218,15 @@ def make_trainer(
         ) from error
     (out / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     return trainer
+
+
+class ProcessRecord(Callback):
+    """Write into each checkpoint how many processes have trained."""
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint[PROCESSES] = processes_of(trainer)
 
 
 class TrainingProgress(Callback):
@@ -267,6 +279,26 @@ class LastEpochValidation(Callback):
             trainer.check_val_every_n_epoch = 1
 
 
+def repeated_frames(loader: Any, batch: int) -> int:
+    """Return how many frames at the end of a batch are repeats.
+
+    A ``DistributedSampler`` gives all processes equally many frames. Where their number does not
+    divide the frames, the last places hold frames from the beginning once more.
+
+    Args:
+        loader: the loader of this process.
+        batch: number of the batch, from 0.
+    """
+    sampler = getattr(loader, "sampler", None)
+    if not isinstance(sampler, DistributedSampler):
+        return 0
+    end = min((batch + 1) * int(loader.batch_size), len(sampler))  # of the places of this process
+    frames = len(sampler.dataset)  # type: ignore[arg-type]
+    # The place n of process r is frame n * processes + r of all.
+    frames_of_process = -(-(frames - sampler.rank) // sampler.num_replicas)
+    return max(0, end - frames_of_process)
+
+
 class SegmentationTask(L.LightningModule):
     """Train any network from images ``[N, K, H, W]`` in 0..1 to logits ``[N, C, H, W]``, on
     dictionaries with ``image`` and ``label`` (int64, 255 ignored), with C ``class_weights`` or
@@ -303,10 +335,15 @@ class SegmentationTask(L.LightningModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         logits = self(batch["image"])
+        # Processes run the network equally often, so some take frames that others have taken.
+        repeats = repeated_frames(self.trainer.val_dataloaders, batch_idx)
+        frames = max(0, len(logits) - repeats)
+        logits = logits[:frames]
+        labels = batch["label"][:frames]
         # The loss comes first, because it checks the labels.
-        loss = losses.segmentation_loss(logits, batch["label"], self.class_weights)
-        self.val_confusion.update(logits.argmax(1), batch["label"])
-        self.log("val/loss", loss, sync_dist=True, batch_size=len(batch["image"]))
+        loss = losses.segmentation_loss(logits, labels, self.class_weights)
+        self.val_confusion.update(logits.argmax(1), labels)
+        self.log("val/loss", loss, sync_dist=True, batch_size=frames)
 
     def on_validation_epoch_end(self) -> None:
         # The metric adds its confusion matrices over processes itself.
@@ -465,7 +502,7 @@ def _fit_best(
     # Of a network that was finished before.
     remove_result(out / MEASURED, is_measured, "what a training measured")
     start = time.perf_counter()
-    fit(trainer, task, resume, datamodule=data)
+    processes = fit(trainer, task, resume, datamodule=data)
     seconds = time.perf_counter() - start
     best_epoch = None
     score = None
@@ -479,6 +516,7 @@ def _fit_best(
         "best_epoch": best_epoch,
         "epochs": trainer.current_epoch,
         "steps": trainer.global_step,
+        "processes": processes,
         "seconds": round(seconds, 1),
         "resumed": resume is not None,
     }

@@ -36,6 +36,7 @@ INTERVAL = 20.0  # seconds between two lines of progress, and between two moment
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
 RECORD = "run.json"
+PROCESSES = "processes"  # key of a checkpoint: how many processes have trained
 LOG = re.compile(
     r"logs/(metrics\.csv|hparams\.yaml)|"
     rf"tensorboard/(hparams\.yaml|events\.out\.tfevents\.\d+\..+\.{os.getpid()}\.\d+)"
@@ -218,6 +219,52 @@ def _remove_begun(out: Path, written: Mapping[Path, tuple[int, str]]) -> None:
     remove_empty(out)
 
 
+def processes_of(trainer: L.Trainer) -> int:
+    """Return how many processes train with a Trainer. Each step takes a batch from each of them."""
+    return int(trainer.num_devices) * int(trainer.num_nodes)
+
+
+def _check_processes(trainer: L.Trainer, resume: Path, checkpoint: Mapping[str, Any]) -> None:
+    """Raise InputError if a run was begun by another number of processes. An epoch has other steps
+    then, and its schedule is laid out over them. A checkpoint of an earlier version does not say
+    the number.
+    """
+    processes = processes_of(trainer)
+    before = checkpoint.get(PROCESSES, processes)
+    if before != processes:
+        folder = resume.parent
+        words = "1 process" if before == 1 else f"{before} processes"
+        raise InputError(
+            f"{folder.parent} was begun by {words}, so it cannot be continued by {processes}: "
+            "an epoch has another number of steps",
+            hint=f"--trainer.devices {before}, give another --out, or remove {folder}",
+        )
+
+
+def _check_share(trainer: L.Trainer, data: Mapping[str, Any]) -> None:
+    """Raise InputError if the training frames are too few for a batch in each process. Lightning
+    would train nothing then, and end as after a training.
+
+    Args:
+        trainer: of the run.
+        data: ``datamodule`` or ``train_dataloaders``, as ``trainer.fit`` takes them.
+    """
+    processes = processes_of(trainer)
+    if processes == 1 or trainer.max_epochs == 0:
+        return
+    module = data.get("datamodule")
+    loader: Any = data["train_dataloaders"] if module is None else module.train_dataloader()
+    if not getattr(loader, "drop_last", False):
+        return
+    frames = len(loader.sampler)
+    if -(-frames // processes) < loader.batch_size:
+        raise InputError(
+            f"{terminal.counted(frames, 'training frame')} for {processes} processes "
+            f"{terminal.agreeing('is', frames)} fewer than a batch of {loader.batch_size} for each",
+            hint="lower data.batch_size, or take fewer processes with --trainer.devices",
+        )
+
+
 def fit(
     trainer: L.Trainer,
     task: L.LightningModule,
@@ -225,18 +272,26 @@ def fit(
     *,
     continues: bool = True,
     **data: Any,
-) -> None:
+) -> int | None:
     """Call ``trainer.fit`` on ``datamodule`` or ``train_dataloaders``, from a checkpoint or from
-    the start. A frame that cannot be read is an InputError before the first step, and a
-    PartialFailure after it; the checkpoints stay. Where nothing ``continues`` from them, it is
-    always an InputError.
+    the start, and return by how many processes was trained: None where the checkpoint of an earlier
+    version does not say it.
+
+    A frame that cannot be read is an InputError before the first step, and a PartialFailure after
+    it; the checkpoints stay. Where nothing ``continues`` from them, it is always an InputError. So
+    are too few frames for the processes, and another number of processes than the run began with.
     """
+    _check_share(trainer, data)
+    trained_by: int | None = processes_of(trainer)
     if resume is not None:
-        finished = int(read_checkpoint(resume).get("epoch", -1)) + 1
+        checkpoint = read_checkpoint(resume)
+        trained_by = checkpoint.get(PROCESSES)
+        finished = int(checkpoint.get("epoch", -1)) + 1
         limit = trainer.max_epochs
         if limit is not None and 0 <= limit <= finished:
             say(f"the run in {resume.parent.parent} is finished; nothing is trained again")
         else:
+            _check_processes(trainer, resume, checkpoint)
             say(f"continues a run that was stopped, after its epoch {finished}")
     try:
         trainer.fit(
@@ -265,3 +320,4 @@ def fit(
             raise
     if trainer.interrupted:
         raise KeyboardInterrupt
+    return trained_by

@@ -19,7 +19,7 @@ from segunc.core.device import flushed_denormals, threads
 from segunc.core.errors import InputError, one_line
 from segunc.core.files import write_file
 from segunc.core.memory import keep_freed_memory
-from segunc.core.version import full_version
+from segunc.core.version import code_sha256, full_version
 from segunc.decisions.flags import Threshold
 from segunc.frames.source import Frame
 from segunc.maps.manifest import environment
@@ -140,7 +140,7 @@ class FrameWorker:
 
 def facts_of_node(on_gpu: bool) -> dict[str, str]:
     """Return what decides the values of maps: versions and processor by name."""
-    facts = {"segunc": full_version(), **environment()}
+    facts = {"segunc": full_version(), "code of segunc": code_sha256(), **environment()}
     del facts["platform"]
     if on_gpu:
         facts["GPU"] = torch.cuda.get_device_name()

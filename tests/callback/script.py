@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,18 @@ class Frames(torch.utils.data.Dataset[Any]):
         return self.blocks[index]
 
 
+class SharedOut(torch.utils.data.IterableDataset[Any]):
+    """A stream that gives each process every so many of six blocks."""
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+
+    def __iter__(self) -> Iterator[Any]:
+        data = blocks(6, 1)
+        for number in range(int(os.environ.get("LOCAL_RANK", "0")), 6, self.processes):
+            yield data[number]
+
+
 def main(folder: Path, settings: dict[str, Any]) -> None:
     L.seed_everything(1, verbose=False)
     # No dropout: the training itself draws no random number, so that a continued one is the same.
@@ -70,7 +83,10 @@ def main(folder: Path, settings: dict[str, Any]) -> None:
         values = dict(settings["callback"])
         if "damaged" in values:
             values["frames"] = torch.utils.data.DataLoader(Frames(values.pop("damaged")))
-        if not settings["validates"]:
+        if "shares_out" in values:
+            stream = torch.utils.data.DataLoader(SharedOut(settings["devices"]))
+            values[values.pop("shares_out")] = stream
+        elif not settings["validates"]:
             values["frames"] = val_loader()
         watcher = make_callback(pictures=2, **values)
         callbacks.append(watcher)

@@ -25,11 +25,18 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    SequentialSampler,
+    TensorDataset,
+)
 
 import segunc
 from segunc.core.errors import InputError, NoteWarning
 from segunc.lightning import UncertaintyCallback
+from segunc.lightning.callback import batches_of_validation
 from tests.callback.training import (
     CLASSES,
     METHOD,
@@ -738,6 +745,19 @@ def test_no_more_batches_of_a_stream_than_the_trainer_validates_on(tmp_path: Pat
         trainer = make_trainer(tmp_path, [callback], epochs=1, limit_val_batches=1)
         trainer.fit(LitBlocks(), train_loader(), loader)
         assert callback.history[0].frames == 2
+
+
+@pytest.mark.parametrize(("limit", "batches"), [(2, 4), (0.5, 2), (1.0, None)])
+def test_batches_of_several_processes_are_those_that_the_trainer_validates_on(
+    limit: float, batches: int | None
+) -> None:
+    """Five batches on two processes are three each, and a half of three is one."""
+    trainer: Any = SimpleNamespace(limit_val_batches=limit, world_size=2)
+    data = blocks(5, 1)
+    sampler: Any = DistributedSampler(data, num_replicas=2, rank=0, shuffle=False)
+    assert batches_of_validation(trainer, DataLoader(data, 1, sampler=sampler)) == batches
+    whole = {2: 2, 0.5: 2, 1.0: None}[limit]
+    assert batches_of_validation(trainer, DataLoader(data, 1)) == whole
 
 
 def test_a_try_of_one_batch_evaluates_and_writes_nothing(tmp_path: Path) -> None:

@@ -82,6 +82,34 @@ def test_two_processes_find_the_numbers_of_one(tmp_path: Path) -> None:
     assert alone["history"][0]["numbers"] == numbers
 
 
+def test_a_stream_that_is_shared_out_is_evaluated_whole(tmp_path: Path) -> None:
+    """Each process evaluates its own frames, of which the others have none."""
+    settings = {"shares_out": "frames", "method": None}
+    first, second = finish(tmp_path / "two", callback=settings, epochs=1)
+    assert first["history"][0]["frames"] == 6
+    numbers = first["history"][0]["numbers"]
+    assert second["history"][0]["numbers"] == numbers
+    (alone,) = finish(
+        tmp_path / "one",
+        callback=settings,
+        devices=1,
+        epochs=1,
+        weights=str(tmp_path / "two/last.ckpt"),
+        module={"lr": 0.0, "momentum": 0.0},
+    )
+    assert alone["history"][0]["numbers"] == numbers
+
+
+def test_a_stream_to_fit_on_that_is_shared_out_is_refused(tmp_path: Path) -> None:
+    """The numbers would be of two models, a half of the frames of each."""
+    settings = {"shares_out": "fit_data", "on_error": "warn"}
+    first, second = finish(tmp_path / "two", callback=settings, epochs=1)
+    assert first["history"] == second["history"] == []
+    assert any("each process has other batches to fit on" in text for text in first["warnings"])
+    (alone,) = finish(tmp_path / "one", callback=settings, epochs=1, devices=1)
+    assert len(alone["history"]) == 1
+
+
 def test_a_process_that_fails_lets_no_other_wait(tmp_path: Path) -> None:
     """The second process reads frame 3, the first does not."""
     first, second = finish(tmp_path / "run", callback={"damaged": 3, "on_error": "warn"})

@@ -92,3 +92,20 @@ def test_a_full_version_is_one_of_python(monkeypatch: pytest.MonkeyPatch) -> Non
     full = version.full_version()
     assert Version(full).local == "g0123456789ab.dirty"
     assert version.release_of(full) == version.tool_version()
+
+
+def test_a_changed_module_changes_the_sum_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two checkouts of a commit with other changes have one version."""
+    module = tmp_path / "segunc" / "core" / "version.py"
+    module.parent.mkdir(parents=True)
+    monkeypatch.setattr(version, "__file__", str(module))
+    sums = []
+    for content in ("a = 1", "a = 2", "a = 1"):
+        module.write_text(content)
+        (module.parent / "notes.txt").write_text(f"{content} is no code")
+        version.code_sha256.cache_clear()
+        sums.append(version.code_sha256())
+    version.code_sha256.cache_clear()
+    assert sums[0] == sums[2] != sums[1]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import segunc
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.core.files import Lock
 from segunc.frames.sources import open_source
 from segunc.maps import folder, shards
@@ -89,6 +89,17 @@ def test_finished_shards_are_a_finished_run(three: Path) -> None:
     assert reader.manifest is not None
     assert reader.manifest["status"] == "finished"
     assert reader.manifest["finished"] == 11
+
+
+def test_each_shard_records_what_made_it(tmp_path: Path) -> None:
+    """The second one found the manifest of the first, and took over what that says of its maker."""
+    out = tmp_path / "maps"
+    MapsWriter(out, manifest(), shard=Shard(1, 2)).close()
+    other = manifest() | {"device": "cpu, 1 thread, AVX2"}
+    with pytest.warns(NoteWarning, match="was begun with device = 'cpu' "):
+        MapsWriter(out, other, shard=Shard(2, 2)).close()
+    records = [shards.read_state(out, shard) or {} for shard in all_parts(2)]
+    assert [record["device"] for record in records] == ["cpu", "cpu, 1 thread, AVX2"]
 
 
 def test_a_finished_shard_has_no_more_to_do(tmp_path: Path, three: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from scipy import ndimage
 
 import segunc
-from segunc.core.errors import InputError
+from segunc.core.errors import InputError, NoteWarning
 from segunc.frames.source import Frame
 from segunc.frames.sources import open_source
 from segunc.maps import store
@@ -292,10 +292,22 @@ def test_other_versions_that_continue_a_folder_are_noted(out: Path) -> None:
     newer = manifest()
     newer["environment"] = {**newer["environment"], "numpy": "99.0"}
     for _ in range(2):
-        MapsWriter(out, newer).close()
+        with pytest.warns(NoteWarning, match=r"was begun with numpy = '.*' \(now '99\.0'\), so"):
+            MapsWriter(out, newer).close()
     content = read_manifest(out) or {}
     assert [entry["environment"]["numpy"] for entry in content["continued_by"]] == ["99.0"]
     assert content["environment"]["numpy"] == np.__version__
+
+
+def test_another_kernel_gpu_or_command_is_no_other_maker(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    first = manifest() | {"device": "NVIDIA H200 (cuda:0)"}
+    MapsWriter(tmp_path / "maps", first).close()
+    environment = {**first["environment"], "platform": "Linux-99"}
+    others = {"environment": environment, "device": "NVIDIA H200 (cuda:1)", "command": "another"}
+    MapsWriter(tmp_path / "maps", first | others).close()
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

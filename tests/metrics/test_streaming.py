@@ -545,6 +545,9 @@ def _in_process(rank: int, folder: str) -> None:
     metric = PixelAUROC(dist_sync_on_step=True)
     values["of a step"] = metric(*tied(rank))
     values["after a step"] = metric.compute()
+    for other in (ComponentF1(0.5 + rank / 10), MIoU(2 + rank)):
+        with pytest.raises(InputError, match="several processes have other settings"):
+            other.compute()
     torch.save(values, f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -668,6 +671,7 @@ BAD: dict[str, tuple[Callable[[], Metric], tuple[Any, ...], str]] = {
     "no confidence": (ECE, (LABELS, LABELS), "preds are class ids, so that scores are needed"),
     "scores for msp": (ECE, (LABELS, LABELS, SCORES), "leave 0..1"),
     "no bins": (lambda: ECE(0), (), "bins is 0"),
+    "negative classes": (AURC, (LABELS, LABELS - 100, SCORES), r"class ids \[-100\], .* negative"),
     "other axes": (ECE, (PROBABILITIES[:, :, :5], LABELS), r"\(3, 4, 5, 30\), and target"),
     "unknown classes": (NLL, (PROBABILITIES, LABELS + 4), r"class ids \[4\], .* 0\.\.3"),
     "ids for NLL": (NLL, (LABELS[:, None], LABELS), "probabilities are needed"),
@@ -747,6 +751,20 @@ def test_components_at_another_threshold_are_not_merged() -> None:
         metric.merge_state(ComponentF1(0.7))
     with pytest.raises(InputError, match="the MIoU to merge has other settings"):
         MIoU(2).merge_state(MIoU(3))
+
+
+def test_a_checkpoint_of_other_settings_is_not_loaded() -> None:
+    metric = ComponentF1(0.5)
+    metric.persistent(True)
+    kept = ComponentF1(0.5, ignore_index=-1)
+    kept.load_state_dict(metric.state_dict())
+    assert kept.ignore_index == -1
+    with pytest.raises(InputError, match="the checkpoint holds a ComponentF1 with other settings"):
+        ComponentF1(0.7).load_state_dict(metric.state_dict())
+    classes = MIoU(2)
+    classes.persistent(True)
+    with pytest.raises(InputError, match="the checkpoint holds a MIoU with other settings"):
+        MIoU(3).load_state_dict(classes.state_dict())
 
 
 def test_data_sets_of_other_ignored_labels_are_merged() -> None:

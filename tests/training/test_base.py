@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -20,6 +21,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.optim import SGD
+from torch.utils.data import DataLoader, DistributedSampler
 
 import segunc
 from segunc.baselines.dynamics import SGLD
@@ -32,6 +34,7 @@ from segunc.training.base import (
     LastEpochValidation,
     SegmentationTask,
     WholeCheckpoints,
+    repeated_frames,
     train_members,
     train_network,
 )
@@ -97,6 +100,39 @@ def test_a_training_goes_on_from_its_last_epoch_and_says_so(
         assert provenance["steps"] == 6
         assert provenance["epochs"] == 3
         assert provenance["best_epoch"] == 2
+
+
+def test_a_run_is_not_continued_by_another_number_of_processes(
+    trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes take half as many steps an epoch, so the schedule would end in its middle."""
+    config = parse_config(TrainConfig, trained.train_config, ["--trainer.max_epochs=2"])
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("segunc.training.base.processes_of", lambda _: 2)
+        with pytest.raises(InputError, match=r"was begun by 2 processes, .* continued by 1"):
+            broken_at(2, config, out)
+    # What is finished is not trained, whatever the number of processes.
+    broken_at(0, config, tmp_path / "finished")
+    monkeypatch.setattr("segunc.training.lightning_runs.processes_of", lambda _: 2)
+    monkeypatch.setattr("segunc.training.lightning_runs._check_share", lambda *_: None)
+    _, measured = train_network(config, tmp_path / "finished", device="cpu")
+    assert measured["processes"] == 1
+
+
+def test_processes_validate_each_frame_once() -> None:
+    """Where processes share frames out, some of them take frames that others have taken."""
+    for frames, processes, size in product(range(1, 12), range(1, 5), range(1, 4)):
+        counted: list[int] = []
+        for process in range(processes):
+            sampler = DistributedSampler(
+                range(frames), num_replicas=processes, rank=process, shuffle=False
+            )
+            loader: DataLoader[int] = DataLoader(range(frames), size, sampler=sampler)  # type: ignore[arg-type]
+            for number, batch in enumerate(loader):
+                kept = max(0, len(batch) - repeated_frames(loader, number))
+                counted += batch[:kept].tolist()
+        assert sorted(counted) == [*range(frames)], (frames, processes, size)
 
 
 def equal_weights(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,12 +20,19 @@ def broken(error: BaseException, *, step: int = 0, interrupted: bool = False) ->
     def raise_error(*_: object, **__: object) -> None:
         raise error
 
-    return SimpleNamespace(fit=raise_error, global_step=step, interrupted=interrupted)
+    return trainer(raise_error, step=step, interrupted=interrupted)
 
 
-def run(trainer: Any) -> None:
+def trainer(fits: Callable[..., None], *, step: int, interrupted: bool) -> Any:
+    """A trainer of one process."""
+    return SimpleNamespace(
+        fit=fits, global_step=step, interrupted=interrupted, num_devices=1, num_nodes=1
+    )
+
+
+def run(of: Any) -> None:
     task: Any = None
-    fit(trainer, task, None)
+    fit(of, task, None)
 
 
 def test_a_frame_that_cannot_be_read_refuses_the_run_before_its_first_step() -> None:
@@ -59,6 +67,5 @@ def test_a_process_that_was_interrupted_says_so() -> None:
 
 
 def test_a_fit_that_was_interrupted_and_returned_says_so() -> None:
-    trainer: Any = SimpleNamespace(fit=lambda *_, **__: None, global_step=3, interrupted=True)
     with pytest.raises(KeyboardInterrupt):
-        run(trainer)
+        run(trainer(lambda *_, **__: None, step=3, interrupted=True))

@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 from segunc.core.errors import InputError
+from segunc.data.module import SegmentationDataModule
 from segunc.frames.sources import open_source
 from segunc.maps.manifest import read_manifest
 from segunc.maps.shards import Shard, write_state
+from segunc.metrics import MIoU
 from segunc.options import PredictOptions
 from segunc.posteriors.model import load_model
 from segunc.verbs import execution
@@ -169,14 +171,38 @@ def test_finetuning_with_two_processes_gives_one_loadable_model(
 
 
 @pytest.mark.slow
-def test_training_with_two_processes_gives_one_network(trained: Job, tmp_path: Path) -> None:
+def test_training_with_three_processes_gives_one_network(trained: Job, tmp_path: Path) -> None:
+    """And the score of the four validation frames, of which two of the processes take one twice."""
     out = tmp_path / "out"
-    trainer = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp"
-    done = succeed("train --config", trained.train_config, "--out", out, trainer, apart=True)
-    # Eight frames in batches of four on two processes are one step.
-    assert json.loads((out / "training.json").read_text())["steps"] == 1
-    assert not load_model(out).bayesian
+    trainer = "--trainer.accelerator cpu --trainer.devices 3 --trainer.strategy ddp"
+    command = "train --data.batch_size 2 --config"
+    done = succeed(command, trained.train_config, "--out", out, trainer, apart=True)
+    # Eight frames in batches of two on three processes are one step.
+    measured = json.loads((out / "training.json").read_text())
+    assert measured["steps"] == 1
+    assert measured["processes"] == 3
+    network = load_model(out).network
     assert done.stdout.count("trained 1 epoch (1 step)") == 1
+    miou = MIoU(network.description.num_classes)
+    data = SegmentationDataModule("toy", str(trained.data), eval_batch_size=1)
+    for batch in data.val_dataloader():
+        miou.update(network.eval()(batch["image"]), batch["label"])
+    assert measured["val_miou"] == pytest.approx(float(miou.compute()))
+
+
+@pytest.mark.parametrize("verb", ["train", "finetune"])
+def test_too_few_frames_for_all_processes_are_refused(
+    trained: Job, tmp_path: Path, verb: str
+) -> None:
+    """Lightning would train nothing, and the network or the members would pass for trained ones."""
+    config = {"train": trained.train_config, "finetune": trained.finetune_config}[verb]
+    words = [verb, "--config", config, "--out", tmp_path / "out", "--data.batch_size 5"]
+    if verb == "finetune":
+        words += ["--base", trained.base]
+    trainer = "--trainer.accelerator cpu --trainer.devices 2 --trainer.strategy ddp"
+    message = refuse(*words, trainer, apart=True)
+    assert "8 training frames for 2 processes are fewer than a batch of 5 for each" in message
+    assert not (tmp_path / "out").exists()
 
 
 PLAIN = PredictOptions("model", "input", "out")

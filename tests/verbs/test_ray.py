@@ -257,11 +257,12 @@ def test_a_worker_makes_scores_of_what_was_fitted_on_the_model(
     assert "knn/good.npy" in [file for file, _ in made.files.values()]
 
 
-def test_a_worker_of_another_version_does_not_read_the_setup() -> None:
-    facts = facts_of_node(on_gpu=False) | {"torch": "1.0"}
+@pytest.mark.parametrize("fact", ["torch", "code of segunc"])
+def test_a_worker_of_another_version_does_not_read_the_setup(fact: str) -> None:
+    facts = facts_of_node(on_gpu=False) | {fact: "1.0"}
     difference = FrameWorker().open(facts, [None])
     assert isinstance(difference, InputError)
-    assert re.search(r"has torch .*, and this machine has 1\.0$", difference.message)
+    assert re.search(rf"has {fact} \S*\d\S*, and this machine has 1\.0$", difference.message)
 
 
 def test_a_frame_that_the_network_refuses_has_an_error_in_place_of_files(
