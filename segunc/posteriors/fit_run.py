@@ -24,7 +24,7 @@ from segunc.training.config import (
     list_of_frames,
     settings_of_training,
 )
-from segunc.training.fit_data import DataSource
+from segunc.training.fit_data import DataSource, size_note
 
 Say = Callable[[str], None]  # receives a line for each step of a fit
 
@@ -81,6 +81,7 @@ class FitRun(Generic[S]):
             )
         data = self.source.open_for(self.model.network.description)
         self._tell_frames(data)
+        self.tell_size(data, crops=False)
         return data
 
     def check_labels(self) -> None:
@@ -134,6 +135,20 @@ class FitRun(Generic[S]):
             return
         try:
             note = data.training_frames(selects=False).note()
+        except InputError:
+            return  # whoever reads the frames says what is wrong, and what needs them
+        if note:
+            self.say(f"note: {note}")
+
+    def tell_size(self, data: Any, *, crops: bool) -> None:
+        """Say where the method sees frames at another size than ``predict`` shows them.
+
+        Args:
+            data: that it looks at.
+            crops: whether it sees crops of training frames; else whole frames.
+        """
+        try:
+            note = size_note(data, self.model.network.description, crops=crops)
         except InputError:
             return  # whoever reads the frames says what is wrong, and what needs them
         if note:

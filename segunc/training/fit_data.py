@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -24,6 +24,7 @@ from segunc.data.datasets import name_and_folder, without_none_words
 from segunc.data.images import Image, Labels
 from segunc.data.labels import IGNORE
 from segunc.networks.description import COLOUR, NetworkDescription
+from segunc.networks.network import inference_size
 from segunc.training.batches import (
     Batch,
     check_repeatable,
@@ -35,10 +36,12 @@ from segunc.training.batches import (
 from segunc.training.config import plain_values, read_config, recorded_data, with_own_paths
 
 if TYPE_CHECKING:
-    from segunc.data.module import DataConfig
+    from segunc.data.module import DataConfig, SegmentationDataModule
 
 MAX_COUNTED_FRAMES = 400
 """Frames whose labels say how frequent the classes are."""
+MAX_SIZE_FACTOR = 1.05
+"""Factor up to which two sizes of a frame count as alike."""
 
 
 class FitData(Protocol):
@@ -374,8 +377,9 @@ class DataSource:
         """Return the :class:`FitData` for a network."""
         if self.handed_over is not None:
             return self.handed_over(network)
-        module = open_data(self.settings, network.num_classes, network.channels)
+        module = open_data(self.settings, network.num_classes)
         _check_order(module, network)
+        fit_to_network(module, network)
         return module
 
 
@@ -484,10 +488,51 @@ def _checked(data: Any, network: NetworkDescription) -> Any:
         )
     _check_order(data, network)
     module = copy(data)
-    if module.channels != network.channels:
-        module.channels = network.channels
-        module.forget_frames()
+    fit_to_network(module, network)
     return module
+
+
+def fit_to_network(data: SegmentationDataModule, network: NetworkDescription) -> None:
+    """Let a data set give its frames as ``predict`` shows them to a network: with as many channels,
+    and at the same size unless ``data.size`` says otherwise.
+    """
+    data.channels = network.channels
+    data.network_size = partial(inference_size, network)
+    data.forget_frames()
+
+
+def size_note(
+    data: Any, network: NetworkDescription, *, crops: bool, trains_network: bool = False
+) -> str:
+    """Return a note where a data set shows frames at another size than ``predict`` does without
+    ``--size``; empty where both are alike. The first training frame stands for all.
+
+    Args:
+        data: a data set that :func:`fit_to_network` took, or other data, of which nothing is said.
+        network: that sees the frames.
+        crops: whether crops of training frames are seen; else whole frames.
+        trains_network: whether the network itself is trained, so that its size is still open.
+    """
+    if not hasattr(data, "network_size") or (data.size is None and not crops):
+        return ""
+    image, _ = data.dataset("train").read(0)
+    own = (image.shape[0], image.shape[1])
+    shown = data.size or own
+    seen = inference_size(network, own)
+    factors = (shown[0] / seen[0], shown[1] / seen[1])
+    if max(factors) <= MAX_SIZE_FACTOR and min(factors) >= 1 / MAX_SIZE_FACTOR:
+        return ""
+    what = "training crops are of frames at" if crops else "frames are shown at"
+    if data.size is None:
+        remedy = f"--data.size [{seen[0]},{seen[1]}]"
+    elif trains_network:
+        remedy = f"--network.inference_size [{shown[0]},{shown[1]}]"
+    else:
+        remedy = f"--data.size none, or predict --size {shown[0]}x{shown[1]}"
+    return (
+        f"{what} {shown[0]}x{shown[1]}, but predict shows such frames to the network at "
+        f"{seen[0]}x{seen[1]}, where objects have another size. To have one size: {remedy}"
+    )
 
 
 def _of_loaders(
