@@ -5,6 +5,7 @@ images.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 MAX_COUNTED_FRAMES = 400
 """Frames whose labels say how frequent the classes are."""
+_SEPARATORS = re.compile(r"[\s_-]+")
+_NUMBER_NAME = re.compile(r"(class|label)?\d+")
 MAX_SIZE_FACTOR = 1.05
 """Factor up to which two sizes of a frame count as alike."""
 
@@ -378,7 +381,7 @@ class DataSource:
         if self.handed_over is not None:
             return self.handed_over(network)
         module = open_data(self.settings, network.num_classes)
-        _check_order(module, network)
+        _check_classes(module, network)
         fit_to_network(module, network)
         return module
 
@@ -460,19 +463,35 @@ def _named_data(text: str) -> Mapping[str, Any]:
     return {"dataset": name, "root": folder}
 
 
-def _check_order(data: Any, network: NetworkDescription) -> None:
-    """Raise InputError where a data set has the classes of a network in another order."""
+def _check_classes(data: Any, network: NetworkDescription) -> None:
+    """Raise InputError where a data set has other classes than a network, or the same ones in
+    another order. Capitals and separators do not count, nor do names of the network that are
+    numbers.
+    """
     classes = data.label_map.classes
-    names = [name.casefold() for name in classes]
-    outputs = [name.casefold() for name in network.classes]
-    if names == outputs or sorted(names) != sorted(outputs):
+    names = [_plain_name(name) for name in classes]
+    outputs = [_plain_name(name) for name in network.classes]
+    if names == outputs or all(_NUMBER_NAME.fullmatch(output) for output in outputs):
         return
     first = next(number for number, name in enumerate(names) if name != outputs[number])
+    dataset = data.config.dataset
+    if sorted(names) == sorted(outputs):
+        raise InputError(
+            f"data set {dataset} has the classes of the network in another order: class "
+            f"{first} is '{classes[first]}', and the network's is '{network.classes[first]}'",
+            hint="give data.labels with train ids in the order of the network's classes",
+        )
     raise InputError(
-        f"data set {data.config.dataset} has the classes of the network in another order: class "
-        f"{first} is '{classes[first]}', and the network's is '{network.classes[first]}'",
-        hint="give data.labels with train ids in the order of the network's classes",
+        f"data set {dataset} has other classes than the network: class {first} is "
+        f"'{classes[first]}', and the network's is '{network.classes[first]}'",
+        hint="give the data set of its training; or, if both mean the same, data.labels with the "
+        "names of the network",
     )
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a class without capitals and separators."""
+    return _SEPARATORS.sub("", name.casefold())
 
 
 def _checked(data: Any, network: NetworkDescription) -> Any:
@@ -486,7 +505,7 @@ def _checked(data: Any, network: NetworkDescription) -> Any:
             f"data set {data.config.dataset} has {count} classes, but the network has {classes}",
             hint="give the data set of its training, or data.labels with its classes",
         )
-    _check_order(data, network)
+    _check_classes(data, network)
     module = copy(data)
     fit_to_network(module, network)
     return module

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,27 +205,58 @@ def test_a_module_of_a_data_set_stays_as_it_is(finetuned: Job) -> None:
     assert data.seed == 0
 
 
-@pytest.mark.parametrize("is_module", [False, True])
-def test_classes_in_another_order_than_that_of_the_network_are_refused(
-    tmp_path: Path, is_module: bool
-) -> None:
-    rows = ["id,name,train_id,red,green,blue", "0,car,0,0,0,9", "1,road,1,0,9,0", "2,sky,2,9,0,0"]
-    (tmp_path / "classes.csv").write_text("\n".join(rows))
+def data_of_classes(folder: Path, classes: Sequence[str]) -> dict[str, Any]:
+    """Write a data set of three classes, and return its settings."""
+    rows = ["id,name,train_id,red,green,blue"]
+    for number, name in enumerate(classes):
+        rows.append(f"{number},{name},{number},{number},0,9")
+    (folder / "classes.csv").write_text("\n".join(rows))
     frames = ["split,image,label"]
     for split in ("train", "val"):
-        write_frame(tmp_path / f"{split}.png", tmp_path / f"{split}_ids.png", [0, 1, 2])
+        write_frame(folder / f"{split}.png", folder / f"{split}_ids.png", [0, 1, 2])
         frames.append(f"{split},{split}.png,{split}_ids.png")
-    (tmp_path / "frames.csv").write_text("\n".join(frames))
-    settings: dict[str, Any] = {
+    (folder / "frames.csv").write_text("\n".join(frames))
+    return {
         "dataset": "folder",
-        "root": str(tmp_path),
-        "frames": str(tmp_path / "frames.csv"),
-        "labels": str(tmp_path / "classes.csv"),
+        "root": str(folder),
+        "frames": str(folder / "frames.csv"),
+        "labels": str(folder / "classes.csv"),
     }
+
+
+@pytest.mark.parametrize("is_module", [False, True])
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (("car", "road", "sky"), "another order: class 0 is 'car', and the network's is 'road'"),
+        (("road", "car", "tree"), "other classes .*: class 2 is 'tree', and the network's is"),
+        (("road", "sky", "tree"), "other classes .*: class 1 is 'sky', and the network's is 'car'"),
+    ],
+)
+def test_other_classes_than_those_of_the_network_are_refused(
+    tmp_path: Path, is_module: bool, classes: Sequence[str], message: str
+) -> None:
+    settings = data_of_classes(tmp_path, classes)
     data = SegmentationDataModule(**settings) if is_module else settings
-    said = "another order: class 0 is 'car', and the network's is 'road'"
-    with pytest.raises(segunc.InputError, match=said):
+    with pytest.raises(segunc.InputError, match=message):
         Temperature().fit(base(), data)
+
+
+@pytest.mark.parametrize(
+    ("classes", "outputs"),
+    [
+        (("Road", "traffic sign", "sky"), ("road", "Traffic_Sign", "sky")),
+        (("road", "car", "sky"), ("0", "1", "2")),
+        (("road", "car", "sky"), ("LABEL_0", "LABEL_1", "LABEL_2")),
+    ],
+)
+def test_other_spellings_and_numbers_of_classes_are_no_other_classes(
+    tmp_path: Path, classes: Sequence[str], outputs: tuple[str, ...]
+) -> None:
+    source = data_source(data_of_classes(tmp_path, classes))
+    description = replace(base().network.description, classes=outputs)
+    data = source.open_for(description)
+    assert data.label_map.classes == tuple(classes)
 
 
 def test_images_without_labels_are_held_out_in_turn() -> None:

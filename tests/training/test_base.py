@@ -678,3 +678,13 @@ def test_a_configuration_that_is_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(dump_config({"data": {"size": size, "crop": size}}))
     assert read_config(path) == {"data": {"size": size, "crop": size}}
+
+
+@pytest.mark.parametrize(
+    "value", ["1e3", ".5e3", "010", "yes", "12:30", "2026-11-30", "~", "", "true", 1e-5, 1e20, 10]
+)
+def test_a_value_that_is_written_is_read_as_the_same_value(tmp_path: Path, value: object) -> None:
+    path = tmp_path / "c.yaml"
+    content = {"data": {"held_out": value, "list": [value]}}
+    path.write_text(dump_config(content))
+    assert read_config(path) == content
