@@ -615,7 +615,7 @@ def distil(run: FitRun[Student]) -> Model:
     provenance = {
         "teacher": teacher.posterior.method,
         "teacher_sha256": teacher.posterior_sha256,
-        "dataset": run.config.data.get("dataset"),
+        **run.data_record(),
         "settings": run.config.plain()[settings.section],
         "frames": len(lessons),
         "loss": loss,

@@ -219,7 +219,7 @@ class FinetuneRun(FitRun[S]):
         for name in self.measured:
             settings.pop(name, None)
         return {
-            "dataset": self.config.data.get("dataset"),
+            **self.data_record(),
             **environment(self.trainer["precision"]),
             "settings": settings,
             "resumed": self.resume is not None,

@@ -92,13 +92,19 @@ class FitRun(Generic[S]):
                 hint="give batches (image, label), such as a DataLoader",
             )
 
-    def chosen_on(self, split: str) -> list[str]:
+    def chosen_on(self, split: str | None) -> list[str]:
         """Return what of the model was chosen or fitted on a split of its data set, as far as it is
-        recorded: ``weights``, ``epoch`` or names of attachments.
+        recorded: ``weights``, ``epoch``, ``posterior`` or names of attachments.
+
+        Args:
+            split: of the data set; None for any frames.
         """
-        place = (str(self.config.data.get("dataset")), self._recorded_split(split))
         provenance = self.model.network.description.provenance
-        records = chosen_on(provenance, self.model.attachments)
+        tuned = self.model.record.get("provenance")
+        records = chosen_on(provenance, self.model.attachments, tuned)
+        if split is None:
+            return list(dict.fromkeys(entry["what"] for entry in records))
+        place = (str(self.config.data.get("dataset")), self._recorded_split(split))
         return [entry["what"] for entry in records if (entry["dataset"], entry["split"]) == place]
 
     def note_epoch_frames(self, names: Iterable[str]) -> None:
@@ -181,6 +187,18 @@ class FitRun(Generic[S]):
             "date": now(),
             "torch": torch.__version__,
         }
+
+    def data_record(self) -> dict[str, Any]:
+        """Return what the record of a posterior says of the frames of its fit: the data set, and
+        the splits that were looked at. Data of a program have no name, so that nothing knows later
+        which frames they were.
+        """
+        needs = getattr(self.settings, "uses_data", {"train": "what is trained"})
+        dataset = self.config.data.get("dataset")
+        if not needs or not self.source:
+            return {"dataset": dataset}
+        splits = [self._recorded_split(split) for split in needs]
+        return {"dataset": dataset or DATA_OF_PROGRAM, "splits": splits}
 
     def attach(
         self, attachment: Attachment, summary: str, beside: Mapping[str, bytes] | None = None

@@ -99,21 +99,24 @@ def model_record(
     rounds = getattr(features, "verdicts", ())
     if rounds:
         record["verdicts"] = learned_record(rounds)
-    records = chosen_on(description.provenance, attachments)
+    records = chosen_on(description.provenance, attachments, provenance)
     if records:
         record["chosen_on"] = records
     return record
 
 
-def chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> list[dict[str, str]]:
+def chosen_on(
+    trained: Mapping[str, Any], attachments: Mapping[str, Any], tuned: object = None
+) -> list[dict[str, str]]:
     """Return what was chosen or fitted on which split of which data set, as far as it is recorded.
 
     Of images without a data set, whose frames are not recorded, ``images`` names the folder, the
-    video or the recording.
+    video or the recording. Frames that a program handed over have no data set, too.
 
     Args:
         trained: how the network was trained, by its description.
         attachments: what was fitted on the model, by name.
+        tuned: how the posterior was made, by its record; None for a deterministic network.
     """
     records: list[dict[str, str]] = []
     if trained.get("trained"):
@@ -123,6 +126,10 @@ def chosen_on(trained: Mapping[str, Any], attachments: Mapping[str, Any]) -> lis
         on_train = is_selected_on_train("val", frames_record(trained))
         split = SELECTION if on_train else "val"
         records.append({"what": "epoch", "dataset": str(trained["dataset"]), "split": split})
+    if isinstance(tuned, Mapping):
+        for split in tuned.get("splits", ()):  # none in records of earlier versions
+            place = {"dataset": str(tuned["dataset"]), "split": str(split)}
+            records.append({"what": "posterior", **place})
     for name, attachment in attachments.items():
         made = getattr(attachment, "fitted_on", {})
         if made.get("dataset") and made.get("split"):

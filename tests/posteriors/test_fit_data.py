@@ -27,6 +27,7 @@ from segunc.baselines.variational import Variational
 from segunc.core.errors import NoteWarning
 from segunc.data.module import DataConfig, SegmentationDataModule
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
+from segunc.posteriors.map_records import chosen_on
 from segunc.training.fit_data import GivenImages, LoaderData, as_image, content_name, data_source
 from tests.conftest import Job
 from tests.data.miniatures import write_frame
@@ -127,6 +128,36 @@ def test_sets_are_calibrated_on_a_loader() -> None:
     sets = fitted.attachments["class_sets"]
     assert sets.frames == 40
     assert sets.fitted_on["dataset"] == "data of a program"
+    assert "not recorded" not in sets.condition
+
+
+def test_sets_on_a_loader_say_that_their_frames_may_have_chosen_something() -> None:
+    calibrated = Temperature().fit(base(), batches())
+    said = "whether the model got its temperature on these frames is not recorded, and the promise"
+    with pytest.warns(NoteWarning, match=said):
+        fitted = PredictionSets(level=0.2).fit(calibrated, batches(count=20, seed=5))
+    assert said in fitted.attachments["class_sets"].condition
+
+
+@pytest.mark.parametrize("settings", [*TRAINED, *CHAINS])
+def test_a_posterior_records_that_its_frames_are_of_a_program(settings: Any) -> None:
+    made = settings.fit(base(), batches(), trainer=IN_FLOAT32 if settings in TRAINED else None)
+    provenance = made.record["provenance"]
+    assert provenance["dataset"] == "data of a program"
+    assert "train" in provenance["splits"]
+    (record,) = chosen_on({}, {}, provenance)
+    assert record == {"what": "posterior", "dataset": "data of a program", "split": "train"}
+
+
+def test_a_posterior_of_no_frames_records_none() -> None:
+    made = segunc.ABNN(statistics="frozen").fit(base(), batches())
+    assert made.record["provenance"]["dataset"] is None
+    assert chosen_on({}, {}, made.record["provenance"]) == []
+
+
+def test_a_posterior_records_the_split_of_a_data_set(finetuned: Job) -> None:
+    provenance = segunc.load(finetuned.abnn).record["provenance"]
+    assert (provenance["dataset"], provenance["splits"]) == ("toy", ["train"])
 
 
 def test_a_loader_without_a_length_is_one_with_a_length() -> None:
