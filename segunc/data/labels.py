@@ -176,6 +176,23 @@ class LabelMap:
         )
 
 
+def class_shares(pixels: npt.NDArray[np.integer], *, is_sample: bool) -> list[float]:
+    """Return the share of the labelled pixels of each class.
+
+    Args:
+        pixels: number of pixels of each class, ``[C]``.
+        is_sample: whether there are frames that were not counted. Then a class without a pixel may
+            be in these, and counts as one pixel: it is rare, not absent.
+
+    Raises:
+        InputError: there is no labelled pixel.
+    """
+    if pixels.sum() == 0:
+        raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
+    counts = np.maximum(pixels, 1) if is_sample else pixels
+    return [float(share) for share in counts / counts.sum()]
+
+
 def compact_ranges(values: Iterable[int]) -> str:
     """Return integers as a short text: ``0-10, 255``."""
     runs: list[list[int]] = []

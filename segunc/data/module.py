@@ -36,7 +36,7 @@ from segunc.data.channels import COLOUR, load_frame
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import Sample
 from segunc.data.images import AnyImage, Labels, resize_image, resize_nearest
-from segunc.data.labels import IGNORE, LabelMap, check_label_files
+from segunc.data.labels import IGNORE, LabelMap, check_label_files, class_shares
 from segunc.data.training_frames import TrainingFrames
 
 Transform = Callable[[AnyImage, Labels], dict[str, Tensor]]
@@ -484,7 +484,8 @@ class SegmentationDataModule(L.LightningDataModule):
         )
 
     def class_frequencies(self, limit: int = 400) -> list[float]:
-        """Return the share of the labelled training pixels of each class.
+        """Return the share of the labelled training pixels of each class, see
+        :func:`segunc.data.labels.class_shares`.
 
         Args:
             limit: most frames to read; they are evenly spaced.
@@ -495,10 +496,7 @@ class SegmentationDataModule(L.LightningDataModule):
         for index in np.unique(indices):
             _, label = data.read(int(index))
             counts += np.bincount(label.ravel(), minlength=256)
-        of_classes = counts[: self.label_map.num_classes]
-        if of_classes.sum() == 0:
-            raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
-        return [float(share) for share in of_classes / of_classes.sum()]
+        return class_shares(counts[: self.label_map.num_classes], is_sample=len(data) > limit)
 
 
 def _class_names(setting: str | list[str] | None) -> list[str]:

@@ -23,7 +23,7 @@ from segunc.core.bounds import from_plain
 from segunc.core.errors import InputError
 from segunc.data.datasets import name_and_folder, without_none_words
 from segunc.data.images import Image, Labels
-from segunc.data.labels import IGNORE
+from segunc.data.labels import IGNORE, class_shares
 from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.network import inference_size
 from segunc.training.batches import (
@@ -295,23 +295,23 @@ class LoaderData:
         return count_batches(self.loader("train"), self.max_batches)
 
     def class_frequencies(self, limit: int = MAX_COUNTED_FRAMES) -> list[float]:
-        """Return the share of the labelled pixels of each class, in the first frames of a pass.
+        """Return the share of the labelled pixels of each class, in the first frames of a pass, see
+        :func:`segunc.data.labels.class_shares`.
 
         Args:
             limit: most frames to read.
         """
         counts = torch.zeros(IGNORE + 1, dtype=torch.int64)
         frames = 0
+        is_sample = False
         for images, labels in self.batches("train"):
+            is_sample = frames >= limit
+            if is_sample:
+                break
             ids = torch.from_numpy(as_labels(labels)).flatten().long()
             counts += ids.bincount(minlength=IGNORE + 1)
             frames += len(images)
-            if frames >= limit:
-                break
-        of_classes = counts[: self.classes].double()
-        if not int(of_classes.sum()):
-            raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
-        return [float(share) for share in of_classes / of_classes.sum()]
+        return class_shares(counts[: self.classes].numpy(), is_sample=is_sample)
 
 
 @dataclass

@@ -25,6 +25,7 @@ from segunc.data.module import (
     to_tensors,
 )
 from segunc.sampling.sampler import network_input
+from segunc.training.losses import balanced_weights
 from tests.data import miniatures
 from tests.data.miniatures import write_frame
 from tests.support.images import picture
@@ -372,6 +373,17 @@ def test_class_frequencies_of_a_folder(tmp_path: Path) -> None:
     data = SegmentationDataModule("folder", str(tmp_path), labels="cityscapes")
     miniatures.folder(tmp_path / "train", "labels", 2, [7, 26])
     assert data.class_frequencies()[13] == pytest.approx(0.5)
+
+
+def test_a_class_of_frames_that_are_not_counted_is_rare_and_not_absent(tmp_path: Path) -> None:
+    data = SegmentationDataModule("folder", str(tmp_path), labels="cityscapes")
+    miniatures.folder(tmp_path / "train", "labels", 3, [7, 26])
+    sampled = data.class_frequencies(limit=2)
+    assert 0 < sampled[18] < 0.001  # bicycle, which may be in the third frame
+    assert sum(sampled) == pytest.approx(1)
+    weights = balanced_weights(sampled)
+    assert weights[18] == max(weights) > 1
+    assert data.class_frequencies()[18] == 0
 
 
 def test_ignored_pixels_alone_have_no_class_frequencies(tmp_path: Path) -> None:

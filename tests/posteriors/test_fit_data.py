@@ -101,6 +101,13 @@ def test_class_weights_come_from_the_labels_of_a_loader() -> None:
     assert LoaderData({"train": rare}, 3).class_frequencies() == pytest.approx(expected)
 
 
+def test_a_class_of_batches_that_are_not_counted_is_rare_and_not_absent() -> None:
+    without = [(images, torch.where(labels == 2, 0, labels)) for images, labels in batches()]
+    data = LoaderData({"train": without}, 3)
+    assert 0 < data.class_frequencies(limit=4)[2] < 0.01
+    assert data.class_frequencies(limit=6)[2] == 0
+
+
 def nll_of(train: Batches, temperature: float) -> float:
     """Mean negative log-likelihood of all pixels, by plain torch."""
     images = torch.cat([images for images, _ in train])
