@@ -198,18 +198,19 @@ CHOSEN_WORDS = {
 
 
 def chosen_words(run: FitRun[PredictionSets]) -> str:
-    """Return what the model owes to the frames of the calibration, in the beginning of a sentence;
-    empty where no record says so.
+    """Return what the model owes to the frames of the calibration, or may owe to frames of a
+    program, in the beginning of a sentence; empty where no record says so.
     """
     split = run.settings.split
-    chosen = run.chosen_on(split)
-    words = [CHOSEN_WORDS[name] for name in chosen if name in CHOSEN_WORDS]
+    is_data_set = bool(run.source.settings)
+    chosen = run.chosen_on(split if is_data_set else None)
+    words = " and ".join(CHOSEN_WORDS[name] for name in chosen if name in CHOSEN_WORDS)
     if not words:
         return ""
-    return (
-        f"these frames are of the split {split}, on which the model got {' and '.join(words)}, and "
-        "the promise needs frames that nothing was chosen on"
-    )
+    needed = "the promise needs frames that nothing was chosen on"
+    if not is_data_set:
+        return f"whether the model got {words} on these frames is not recorded, and {needed}"
+    return f"these frames are of the split {split}, on which the model got {words}, and {needed}"
 
 
 def fit_class_sets(run: FitRun[PredictionSets]) -> Model:

@@ -39,7 +39,7 @@ from segunc.core.terminal import counted
 from segunc.data.channels import shown_colours
 from segunc.data.corruptions import Corruption
 from segunc.data.images import Image
-from segunc.data.training_frames import SEEN_SPLITS, START, VAL_MIOU
+from segunc.data.training_frames import START, VAL_MIOU
 from segunc.frames.sources import open_source
 from segunc.networks.copies import check_copy, copy_network
 from segunc.networks.description import NetworkDescription
@@ -629,8 +629,7 @@ def distil(run: FitRun[Student]) -> Model:
     provenance = {
         "teacher": teacher.posterior.method,
         "teacher_sha256": teacher.posterior_sha256,
-        "dataset": run.config.data.get("dataset"),
-        SEEN_SPLITS: run.seen_splits(),
+        **run.data_record(),
         "settings": run.config.plain()[settings.section],
         "frames": len(lessons),
         "loss": loss,

@@ -278,6 +278,8 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # takes a tenth of a second
 
+    from segunc.core.yaml_text import VALUE_HINT, looks_like_value
+
     # Within a list the configuration holds for a dataclass and for the dataclasses in it.
     adapter = TypeAdapter(list[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
     try:
@@ -298,4 +300,5 @@ def from_plain(kind: type[T], values: Mapping[str, Any], where: str) -> T:
             raise InputError(f"{where}: {_missing_value(key, first['input'])}") from error
         value = f" {ascii(first['input'])[:80]}"
         reason = first["msg"][0].lower() + first["msg"][1:]
-        raise InputError(f"{where}: {key}{value}: {reason}") from error
+        hint = VALUE_HINT if looks_like_value(first["input"]) else ""
+        raise InputError(f"{where}: {key}{value}: {reason}", hint=hint) from error

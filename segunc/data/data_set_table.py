@@ -292,7 +292,7 @@ def _layout(lines: Any, splits: Mapping[str, _Split], rules: _Rules, where: str)
         image_ending=image_ending,
         label_ending=label_ending,
         label_stem=LabelStem(image_ending, label_ending, rename),
-        labelled_only=keys.get("labelled_only") is True,
+        labelled_only=_truth_value(keys.get("labelled_only", False), f"{where}: labelled_only"),
     )
 
 
@@ -387,6 +387,14 @@ def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise InputError(
             f"{where}: {shortened(repr(value))} is not a text", hint='write it in quotes: "..."'
+        )
+    return value
+
+
+def _truth_value(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(
+            f"{where}: {shortened(repr(value))} is no truth value", hint="write true or false"
         )
     return value
 

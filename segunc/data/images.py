@@ -492,6 +492,26 @@ def _ids_of_colours(
     return np.array(ids, np.uint8)[inverse].reshape(codes.shape)
 
 
+def resize_image(image: AnyImage, size: tuple[int, int]) -> AnyImage:
+    """Return an image at the size (height, width) at which a network sees it.
+
+    Maps, fits and training all resize by this function, so that a network is judged on the pixels
+    that it was trained on. It takes the mean over areas where the image shrinks, and is bilinear
+    where it grows.
+
+    Args:
+        image: ``[H, W, K]``, uint8, which is resized in 8 bits, or float32 in 0..1.
+        size: height and width.
+    """
+    if image.shape[:2] == size:
+        return image
+    interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
+    scaled = cv2.resize(image, (size[1], size[0]), interpolation=interpolation)
+    # OpenCV drops an axis of one channel.
+    pixels: Any = np.asarray(scaled, image.dtype).reshape(*size, image.shape[2])
+    return pixels  # type: ignore[no-any-return]
+
+
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
     """Return values at another size, each pixel the one nearest to its middle.
 

@@ -176,6 +176,23 @@ class LabelMap:
         )
 
 
+def class_shares(pixels: npt.NDArray[np.integer], *, is_sample: bool) -> list[float]:
+    """Return the share of the labelled pixels of each class.
+
+    Args:
+        pixels: number of pixels of each class, ``[C]``.
+        is_sample: whether there are frames that were not counted. Then a class without a pixel may
+            be in these, and counts as one pixel: it is rare, not absent.
+
+    Raises:
+        InputError: there is no labelled pixel.
+    """
+    if pixels.sum() == 0:
+        raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
+    counts = np.maximum(pixels, 1) if is_sample else pixels
+    return [float(share) for share in counts / counts.sum()]
+
+
 def compact_ranges(values: Iterable[int]) -> str:
     """Return integers as a short text: ``0-10, 255``."""
     runs: list[list[int]] = []
@@ -262,6 +279,12 @@ def label_map_of_rows(path: Path, rows: Iterable[Sequence[str]]) -> LabelMap:
             id_of_colour[row.colour] = -1
         if row.train != IGNORE:
             row_of_class.setdefault(row.train, row)
+    for row in row_of_class.values():
+        if not row.name:
+            raise InputError(
+                f"label map {path}: the class of train id {row.train} has no name",
+                hint="write a name into its first row",
+            )
     if not row_of_class or sorted(row_of_class) != list(range(len(row_of_class))):
         raise InputError(
             f"label map {path} has the train ids {compact_ranges(row_of_class)}",
@@ -281,8 +304,8 @@ def label_map_of_rows(path: Path, rows: Iterable[Sequence[str]]) -> LabelMap:
 def _parse_row(path: Path, cells: Sequence[str]) -> _Row:
     """Return a row of the label map ``path`` from the texts of its :data:`COLUMNS`."""
     try:
-        raw_text, name, *number_texts = cells
-        raw, train, red, green, blue = (int(text) for text in (raw_text, *number_texts))
+        raw_text, name, *number_texts = (text.strip() for text in cells)
+        raw, train, red, green, blue = (_whole_number(text) for text in (raw_text, *number_texts))
         bytes((raw, train, red, green, blue))  # ValueError for a number outside of 0 to 255
     except ValueError as error:
         raise InputError(
@@ -292,16 +315,32 @@ def _parse_row(path: Path, cells: Sequence[str]) -> _Row:
     return _Row(raw, name, train, (red, green, blue))
 
 
+def _whole_number(text: str) -> int:
+    """Return the number of decimal digits alone. ValueError for other texts, some of which
+    :class:`int` takes, such as 1_0.
+    """
+    if re.fullmatch(r"[0-9]+", text) is None:
+        raise ValueError(text)
+    return int(text)
+
+
 COLUMN_NAMES = {
-    "id": ("id", "ids", "label_id", "labelid", "raw_id", "value", "index"),
-    "name": ("name", "class", "label", "class_name", "classname", "names"),
+    "id": (
+        *("id", "ids", "label_id", "labelid", "raw_id", "value", "index"),
+        *("class_id", "classid", "class_index", "class_idx"),
+    ),
+    "name": ("name", "names", "class_name", "classname", "class", "label"),
     "train_id": ("train_id", "trainid"),
     "red": ("red", "r"),
     "green": ("green", "g"),
     "blue": ("blue", "b"),
     "colour": ("colour", "color", "rgb", "hex"),
 }
-"""What the columns of label maps are called in other tools, in lower case."""
+"""What the columns of label maps are called in other tools, in lower case. Of several columns that
+may be one of ours, the first name here counts.
+"""
+NAME_OR_ID = ("class", "label")
+"""Columns that hold names, or ids where another column holds the names."""
 VOID_NAMES = ("void", "unlabeled", "unlabelled", "ignore", "ignored", "none", "don't care")
 """Names of pixels without a class, in label maps that have no train ids."""
 
@@ -312,7 +351,7 @@ def _standard_rows(path: Path, header: Sequence[str], rows: Sequence[list[str]])
     Its columns may stand in another order or have other names, such as ``name,r,g,b`` or
     ``id,name,color``. A :class:`NoteWarning` names the numbers that the file does not give.
     """
-    index_of = _known_columns(header)
+    index_of = _known_columns(header, rows)
     has_colours = "colour" in index_of or {"red", "green", "blue"} <= index_of.keys()
     if "name" not in index_of or not has_colours:
         raise InputError(
@@ -340,14 +379,23 @@ def _standard_rows(path: Path, header: Sequence[str], rows: Sequence[list[str]])
     return standard
 
 
-def _known_columns(header: Sequence[str]) -> dict[str, int]:
+def _known_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[str, int]:
     """Return the index of each column that :data:`COLUMN_NAMES` knows, by our name for it."""
-    our_name = {name: column for column, names in COLUMN_NAMES.items() for name in names}
-    index_of: dict[str, int] = {}
+    index_of_text: dict[str, int] = {}
     for index, text in enumerate(header):
-        column = our_name.get(text.strip().lower().replace(" ", "_"))
-        if column is not None:
-            index_of.setdefault(column, index)
+        index_of_text.setdefault(text.strip().lower().replace(" ", "_"), index)
+    index_of: dict[str, int] = {}
+    for column, names in COLUMN_NAMES.items():
+        for name in names:
+            if name in index_of_text:
+                index_of.setdefault(column, index_of_text[name])
+    for name in NAME_OR_ID:
+        other = index_of_text.get(name)
+        if other is None or "id" in index_of or other == index_of.get("name"):
+            continue
+        cells = [row[other].strip() for row in rows if len(row) == len(header)]
+        if all(cell.isdecimal() for cell in cells):
+            index_of["id"] = other
     return index_of
 
 

@@ -35,14 +35,16 @@ from segunc.core.terminal import agreeing, counted
 from segunc.data.channels import COLOUR, load_frame
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import Sample
-from segunc.data.images import AnyImage, Labels, resize_nearest
-from segunc.data.labels import IGNORE, LabelMap, check_label_files
+from segunc.data.images import AnyImage, Labels, resize_image, resize_nearest
+from segunc.data.labels import IGNORE, LabelMap, check_label_files, class_shares
 from segunc.data.training_frames import TrainingFrames
 
 Transform = Callable[[AnyImage, Labels], dict[str, Tensor]]
 """Image ``[H, W, K]``, uint8 or float32 in 0..1, and train ids uint8 ``[H, W]`` -> ``image`` float
 ``[K, h, w]``, ``label`` int64 ``[h, w]``.
 """
+NetworkSize = Callable[[tuple[int, int]], tuple[int, int]]
+"""Height and width of a frame -> those at which the network sees it."""
 
 
 class SegmentationDataset(Dataset[dict[str, Any]]):
@@ -112,15 +114,12 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return dict(default_collate(list(items)))
 
 
-def resized(
-    image: AnyImage, label: Labels, size: tuple[int, int], interpolation: int
-) -> tuple[AnyImage, Labels]:
-    """Return both at another size (height, width), the label by its nearest pixels."""
+def resized(image: AnyImage, label: Labels, size: tuple[int, int]) -> tuple[AnyImage, Labels]:
+    """Return both at another size (height, width): the image as ``predict`` resizes it, the label
+    by its nearest pixels.
+    """
     height, width = size
-    scaled = cv2.resize(image, (width, height), interpolation=interpolation)
-    # OpenCV drops an axis of one channel.
-    pixels: Any = np.asarray(scaled, image.dtype).reshape(height, width, image.shape[2])
-    return pixels, resize_nearest(label, width, height)
+    return resize_image(image, size), resize_nearest(label, width, height)
 
 
 def to_tensors(image: AnyImage, label: Labels) -> dict[str, Tensor]:
@@ -134,18 +133,23 @@ def to_tensors(image: AnyImage, label: Labels) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class EvalTransform:
-    """No augmentation; frames are resized to ``size`` (height, width) if it is given.
+    """No augmentation: frames as ``predict`` shows them to the network.
 
-    The image is resized bilinearly (by areas when shrinking), the label by its nearest pixels.
+    Args:
+        size: height and width of every frame; None takes those of ``network_size``.
+        network_size: returns the height and width at which the network sees a frame; None keeps
+            its own.
     """
 
     size: tuple[int, int] | None = None
+    network_size: NetworkSize | None = None
 
     def __call__(self, image: AnyImage, label: Labels) -> dict[str, Tensor]:
-        if self.size is not None and image.shape[:2] != self.size:
-            shrinks = self.size[0] < image.shape[0]
-            interpolation = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-            image, label = resized(image, label, self.size, interpolation)
+        size = self.size
+        if size is None and self.network_size is not None:
+            size = self.network_size((image.shape[0], image.shape[1]))
+        if size is not None:
+            image, label = resized(image, label, size)
         return to_tensors(image, label)
 
 
@@ -158,7 +162,9 @@ class DataConfig(Settings):
         root: folder of the data set.
         crop: height and width of training crops. A frame that is smaller after scaling is padded,
             and its labels are padded with 255.
-        size: height and width to which frames are resized; none keeps their own size.
+        size: height and width to which frames are resized, as predict resizes them. With none,
+            training crops are cut from frames of their own size, and all else sees frames at the
+            size of the network.
         batch_size: number of crops in a training batch; validation uses ``eval_batch_size``.
         eval_batch_size: number of frames in a validation batch; it must be 1 if frames have several
             sizes and ``size`` is none.
@@ -167,7 +173,8 @@ class DataConfig(Settings):
             map. The data set ``folder`` has none of its own, so it needs this key.
         frames: CSV file with the columns split,image,label and paths relative to ``root``, instead
             of the data set's own folders; ``segunc init`` writes one.
-        scale: range of the random factor by which training frames are scaled.
+        scale: range of the random factor by which training frames are scaled, bilinearly also where
+            they shrink.
         flip: probability of a left-right flip.
         colour: strength of random changes of brightness, contrast, saturation and hue, 0..1.
             Frames of other than three channels are not changed so.
@@ -278,7 +285,8 @@ class TrainTransform:
 
     def __call__(self, image: AnyImage, label: Labels) -> dict[str, Tensor]:
         if self._config.size is not None:
-            image, label = resized(image, label, self._config.size, cv2.INTER_LINEAR)
+            height, width = self._config.size
+            image, label = resized(image, label, (height, width))
         # The seed comes from torch's generator of this process: in a worker the loader seeds it,
         # without workers Lightning does.
         seed = int(torch.randint(0, 2**31 - 1, ()).item())
@@ -314,13 +322,14 @@ class SegmentationDataModule(L.LightningDataModule):
         self.root = Path(config.root)
         self.label_map: LabelMap = self.entry.label_map()
         self.channels = COLOUR  # of the frames, as the network takes them
+        self.network_size: NetworkSize | None = None  # where data.size is none
         self._sets: dict[tuple[str, bool], SegmentationDataset] = {}
 
     def dataset(self, split: str, *, augment: bool = False) -> SegmentationDataset:
         """Return the frames of one split that have class labels; built once."""
         if (split, augment) not in self._sets:
             samples = self._samples(split)
-            transform: Transform = EvalTransform(self.size)
+            transform: Transform = EvalTransform(self.size, self.network_size)
             if augment:
                 transform = TrainTransform(self.config, self.channels)
             labels = [sample.label for sample in samples if sample.label]
@@ -475,7 +484,8 @@ class SegmentationDataModule(L.LightningDataModule):
         )
 
     def class_frequencies(self, limit: int = 400) -> list[float]:
-        """Return the share of the labelled training pixels of each class.
+        """Return the share of the labelled training pixels of each class, see
+        :func:`segunc.data.labels.class_shares`.
 
         Args:
             limit: most frames to read; they are evenly spaced.
@@ -486,10 +496,7 @@ class SegmentationDataModule(L.LightningDataModule):
         for index in np.unique(indices):
             _, label = data.read(int(index))
             counts += np.bincount(label.ravel(), minlength=256)
-        of_classes = counts[: self.label_map.num_classes]
-        if of_classes.sum() == 0:
-            raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
-        return [float(share) for share in of_classes / of_classes.sum()]
+        return class_shares(counts[: self.label_map.num_classes], is_sample=len(data) > limit)
 
 
 def _class_names(setting: str | list[str] | None) -> list[str]:

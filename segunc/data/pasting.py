@@ -21,6 +21,7 @@ from segunc.data.labels import IGNORE
 
 AREAS = (2e-4, 3e-2)  # shares of the frame, uniform in their logarithm
 MAX_OBJECTS = 3  # that a frame gets; it gets at least one
+OPAQUE = 0.99  # a pixel of a higher opacity shows the object alone
 
 
 def paste_objects(
@@ -28,8 +29,10 @@ def paste_objects(
 ) -> tuple[Image, Labels]:
     """Return a frame with one to three pasted objects, and its anomaly mask.
 
-    An object covers .02 to 3 % of the frame, and lies lower where it is larger. Its edge is
-    feathered by a pixel. The result is a function of the arguments alone.
+    An object covers about .02 to 3 % of the frame, and lies lower where it is larger. In small
+    frames, the smallest objects cover more, about ten pixels. The edge of an object is feathered by
+    a pixel, unless nothing else would be left of it. The result is a function of the arguments
+    alone.
 
     Args:
         image: RGB uint8 ``[H, W, 3]``; it stays as it is.
@@ -38,7 +41,8 @@ def paste_objects(
         name: of the frame; it decides the objects.
 
     Returns:
-        The frame, and its mask: 0 normal, 1 pasted, 255 ignored. Edges of objects are ignored.
+        The frame, and its mask: 0 normal, 1 pasted (at least one pixel), 255 ignored. Feathered
+        edges are ignored.
 
     >>> import numpy as np
     >>> frame = np.zeros((90, 160, 3), np.uint8)
@@ -73,13 +77,15 @@ def _paste(image: Image, mask: Labels, source: Image, random: np.random.Generato
     left = int(random.integers(max(1, width - side)))
     part = np.s_[top : top + side, left : left + side]
     image[part] = np.rint(image[part] * (1 - alpha) + patch * alpha)
-    opaque = alpha[..., 0] > 0.99
+    opaque = alpha[..., 0] > OPAQUE
     edge = alpha[..., 0] > 0.01
     mask[part] = np.where(opaque, 1, np.where(edge, IGNORE, mask[part]))
 
 
 def _island(side: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
-    """Return the opacity ``[side, side, 1]`` of the highest island of a fractal landscape."""
+    """Return the opacity ``[side, side, 1]`` of the highest island of a fractal landscape; at least
+    one pixel is opaque.
+    """
     heights = cv2.resize(fractal(64, random.uniform(1.6, 2.4), random), (side, side))
     across = np.linspace(-1, 1, side)
     heights -= np.hypot(across[:, None], across) ** 2  # the island ends before its square does
@@ -87,7 +93,9 @@ def _island(side: int, random: np.random.Generator) -> npt.NDArray[np.float32]:
     islands = cv2.connectedComponents(above_sea)[1]
     inside = (islands == islands.flat[int(heights.argmax())]).astype(np.float32)
     blurred = np.asarray(cv2.GaussianBlur(inside, (0, 0), 0.7), np.float32)
-    return blurred[..., None]
+    # Of a thin island, the blur would leave no opaque pixel, so the mask would not show the object.
+    opacity = blurred if blurred.max() > OPAQUE else inside
+    return opacity[..., None]
 
 
 def _recoloured_patch(source: Image, side: int, random: np.random.Generator) -> Image:

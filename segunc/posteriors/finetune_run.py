@@ -18,7 +18,6 @@ from segunc.affine.draws import AffineLayout, in_scope
 from segunc.affine.posterior import P, Posterior, Trainable
 from segunc.core.device import Precision, resolve_device
 from segunc.core.errors import InputError, NoteWarning
-from segunc.data.training_frames import SEEN_SPLITS
 from segunc.networks.copies import copy_network
 from segunc.posteriors.fit_run import FitRun, Say, silent
 from segunc.posteriors.model import Model, configuration_documents, restored
@@ -121,6 +120,7 @@ class FinetuneRun(FitRun[S]):
             note = f"continues from {self.resume}; whether it saw the same data is not known"
             warnings.warn(note, NoteWarning, stacklevel=caller_level())
         self.measured: dict[str, Any] = {}
+        self._has_told_crops = False
         self._start = time.perf_counter()
 
     def seed_everything(self) -> None:
@@ -165,7 +165,15 @@ class FinetuneRun(FitRun[S]):
 
     def train_batches(self) -> Iterator[Batch]:
         """Yield an epoch of training images ``[N, 3, H, W]`` in 0..1 and labels ``[N, H, W]``."""
+        self._tell_crops()
         return map(unpack_batch, self.data.train_dataloader())
+
+    def _tell_crops(self) -> None:
+        """Say once where crops are of frames at another size than ``predict`` shows them."""
+        # Of frames with a size of the data set it is said when they are opened.
+        if not self._has_told_crops and self.data.size is None:
+            self.tell_size(self.data, crops=True)
+        self._has_told_crops = True
 
     def place(self) -> AffineLayout:
         """Put the network on the device, channels last, and return its layout there."""
@@ -189,6 +197,7 @@ class FinetuneRun(FitRun[S]):
             class_weights=weights,
         ).cpu()
         if self.epochs:
+            self._tell_crops()
             trainer = make_trainer(self.trainer, self.out, "finetune", quiet=self.quiet)
             start = time.perf_counter()
             batches = self.data.train_dataloader()
@@ -211,8 +220,7 @@ class FinetuneRun(FitRun[S]):
         for name in self.measured:
             settings.pop(name, None)
         return {
-            "dataset": self.config.data.get("dataset"),
-            SEEN_SPLITS: self.seen_splits(),
+            **self.data_record(),
             **environment(self.trainer["precision"]),
             "settings": settings,
             "resumed": self.resume is not None,

@@ -12,6 +12,7 @@ import torch
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.version import now
 from segunc.data.datasets import DATA_OF_PROGRAM
+from segunc.data.training_frames import SEEN_SPLITS
 from segunc.data.training_frames import SELECTION, note_on_epoch_frames
 from segunc.posteriors.map_records import chosen_on
 from segunc.posteriors.model import Attachment, Model, configuration_documents
@@ -24,7 +25,7 @@ from segunc.training.config import (
     list_of_frames,
     settings_of_training,
 )
-from segunc.training.fit_data import DataSource
+from segunc.training.fit_data import DataSource, size_note
 
 Say = Callable[[str], None]  # receives a line for each step of a fit
 
@@ -81,6 +82,7 @@ class FitRun(Generic[S]):
             )
         data = self.source.open_for(self.model.network.description)
         self._tell_frames(data)
+        self.tell_size(data, crops=False)
         return data
 
     def check_labels(self) -> None:
@@ -91,14 +93,19 @@ class FitRun(Generic[S]):
                 hint="give batches (image, label), such as a DataLoader",
             )
 
-    def chosen_on(self, split: str) -> list[str]:
+    def chosen_on(self, split: str | None) -> list[str]:
         """Return what of the model was chosen or fitted on a split of its data set, as far as it is
         recorded: ``weights``, ``epoch``, ``posterior`` or names of attachments.
+
+        Args:
+            split: of the data set; None for any frames.
         """
-        place = (str(self.config.data.get("dataset")), self._recorded_split(split))
         provenance = self.model.network.description.provenance
         of_posterior = self.model.record.get("provenance")
         records = chosen_on(provenance, self.model.attachments, of_posterior)
+        if split is None:
+            return list(dict.fromkeys(entry["what"] for entry in records))
+        place = (str(self.config.data.get("dataset")), self._recorded_split(split))
         return [entry["what"] for entry in records if (entry["dataset"], entry["split"]) == place]
 
     def note_epoch_frames(self, names: Iterable[str]) -> None:
@@ -140,6 +147,20 @@ class FitRun(Generic[S]):
         if note:
             self.say(f"note: {note}")
 
+    def tell_size(self, data: Any, *, crops: bool) -> None:
+        """Say where the method sees frames at another size than ``predict`` shows them.
+
+        Args:
+            data: that it looks at.
+            crops: whether it sees crops of training frames; else whole frames.
+        """
+        try:
+            note = size_note(data, self.model.network.description, crops=crops)
+        except InputError:
+            return  # whoever reads the frames says what is wrong, and what needs them
+        if note:
+            self.say(f"note: {note}")
+
     def _recorded_split(self, split: str) -> str:
         """Return the split that a record names: of frames of ``train`` that stand in for ``val``
         another one than ``val``.
@@ -168,18 +189,23 @@ class FitRun(Generic[S]):
             "torch": torch.__version__,
         }
 
-    def seen_splits(self) -> list[dict[str, str]]:
-        """Return the data set and the split of the frames that a posterior is made of, for its
-        record; of images without a data set their folder. Nothing of data of a program.
+    def data_record(self) -> dict[str, Any]:
+        """Return what the record of a posterior says of the frames of its fit: the data set, and
+        with :data:`SEEN_SPLITS` the data set and the split of the frames that were looked at.
+
+        Of images without a data set it names their folder. Data of a program have no name, so that
+        nothing knows later which frames they were.
         """
+        dataset = self.config.data.get("dataset")
         images = getattr(self.settings, "images", None) or getattr(self.settings, "input", None)
         if images:
-            return [{"dataset": str(images), "split": "train"}]
-        dataset = self.config.data.get("dataset")
-        if not dataset:
-            return []
+            return {"dataset": dataset, SEEN_SPLITS: [{"dataset": str(images), "split": "train"}]}
         needs = getattr(self.settings, "uses_data", {"train": "what is trained"})
-        return [{"dataset": str(dataset), "split": self._recorded_split(split)} for split in needs]
+        if not needs or not self.source:
+            return {"dataset": dataset, SEEN_SPLITS: []}
+        named = str(dataset or DATA_OF_PROGRAM)
+        seen = [{"dataset": named, "split": self._recorded_split(split)} for split in needs]
+        return {"dataset": named, SEEN_SPLITS: seen}
 
     def attach(
         self, attachment: Attachment, summary: str, beside: Mapping[str, bytes] | None = None

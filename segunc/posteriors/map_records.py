@@ -116,7 +116,7 @@ def chosen_on(
     """Return what was chosen or fitted on which split of which data set, as far as it is recorded.
 
     Of images without a data set, whose frames are not recorded, ``images`` names the folder, the
-    video or the recording.
+    video or the recording. Frames that a program handed over have no data set, too.
 
     Args:
         trained: how the network was trained, by its description.

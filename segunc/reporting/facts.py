@@ -15,7 +15,7 @@ from segunc.core.files import file_sha256, flat
 from segunc.core.places import shown_command, without_place
 from segunc.core.terminal import counted
 from segunc.core.version import full_version, now, tool_commit, tool_version
-from segunc.data.datasets import DATASETS, data_words
+from segunc.data.datasets import DATA_OF_PROGRAM, DATASETS, data_words
 from segunc.data.masks import WHITE_ANOMALIES
 from segunc.data.training_frames import (
     EPOCH_FRAMES,
@@ -158,6 +158,8 @@ def _tuned(inputs: Inputs, trained: Row, recorded: Row) -> Facts:
     provenance = inputs.model.record.get("provenance") or {}
     if not (provenance.get("steps") or provenance.get("teacher")):
         return {}
+    if provenance.get("dataset") == DATA_OF_PROGRAM:  # beside the model lies the base's record
+        return {"dataset": DATA_OF_PROGRAM}
     step = _plain(recorded)
     differing = {key: value for key, value in step.items() if value != trained.get(key)}
     for key in trained.keys() - recorded.keys() - set(_MACHINE):
@@ -166,8 +168,13 @@ def _tuned(inputs: Inputs, trained: Row, recorded: Row) -> Facts:
 
 
 def _sources_of_fitted(inputs: Inputs, recorded: Row) -> list[str]:
-    """Return the data of all that was fitted on the model, in words, each once."""
+    """Return the data of all that was fitted on the model, in words, each once; those of the
+    posterior only where a program handed them over.
+    """
     sources: dict[str, None] = {}
+    tuned = inputs.model.record.get("provenance") or {}
+    if tuned.get("dataset") == DATA_OF_PROGRAM:
+        sources[DATA_OF_PROGRAM] = None
     for attachment in inputs.model.attachments.values():
         made: Row = getattr(attachment, "fitted_on", {})
         if made.get("dataset"):

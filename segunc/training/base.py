@@ -48,6 +48,7 @@ from segunc.training.config import (
     save_config,
     settings_of_training,
 )
+from segunc.training.fit_data import fit_to_network, size_note
 from segunc.training.lightning_runs import (
     CHECKPOINTS,
     INTERVAL,
@@ -429,7 +430,7 @@ def train_network(
         data = SegmentationDataModule(**config.data)
         data.seed += config.seed
         network = _build_to_train(config.network, data.label_map)
-        data.channels = network.description.channels
+        fit_to_network(data, network.description)
         settings = trainer_settings(dict(config.trainer), out, device, network)
         if settings.get("max_epochs") == 0 and not config.network.weights:
             raise InputError(
@@ -443,6 +444,9 @@ def train_network(
             if note:
                 say(f"note: {note}")
         data.prepare_data()
+        note = size_note(data, network.description, crops=True, trains_network=True)
+        if note:
+            say(f"note: {note}")
         task = _make_task(config.optimisation, network, data)
         measured = _fit_best(config, task, data, settings, out)
         network = network.cpu()

@@ -138,15 +138,12 @@ def no_batch() -> InputError:
     return InputError("the loader holds no batch", hint="check its data set and batch size")
 
 
-def open_data(
-    data: Mapping[str, Any], classes: int, channels: int = COLOUR
-) -> SegmentationDataModule:
+def open_data(data: Mapping[str, Any], classes: int) -> SegmentationDataModule:
     """Return the data set that a configuration describes.
 
     Args:
         data: arguments of :class:`segunc.data.module.SegmentationDataModule`.
         classes: how many classes the network has.
-        channels: how many channels its images have.
 
     Raises:
         InputError: the data set has another number of classes.
@@ -154,7 +151,6 @@ def open_data(
     from segunc.data.module import SegmentationDataModule
 
     module = SegmentationDataModule(**data)
-    module.channels = channels
     count = module.label_map.num_classes
     if count != classes:
         raise InputError(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
 import torch
-import yaml
 
 from segunc.affine.posterior import Prior
 from segunc.core.bounds import (
@@ -39,7 +38,7 @@ from segunc.core.files import (
 )
 from segunc.core.terminal import agreeing
 from segunc.core.version import full_version, now
-from segunc.core.yaml_text import parse_yaml
+from segunc.core.yaml_text import VALUE_HINT, dump_yaml, looks_like_value, parse_yaml
 from segunc.data.data_set_table import OWN_ENTRY
 from segunc.data.datasets import without_none_words
 from segunc.training.losses import Schedule
@@ -314,6 +313,26 @@ def _check_keys(values: Mapping[str, Any], keys: Collection[str]) -> None:
             raise InputError(message, hint=f"write {key}: {{KEY: VALUE}}")
     check_value("seed", values.get("seed", 0), Seed)
     check_value("trainer", values.get("trainer", {}), Any)
+    _check_untyped("trainer", values.get("trainer"))
+    network = values.get(NetworkConfig.section) or {}
+    _check_untyped(f"{NetworkConfig.section}.options", network.get("options"))
+
+
+def _check_untyped(name: str, value: Any) -> None:
+    """Raise InputError for a text, also within a mapping or a list, that may be meant as a number
+    or a truth value. These values have no types here, and a text such as no would be true.
+    """
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_untyped(f"{name}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_untyped(name, item)
+    elif looks_like_value(value):
+        raise InputError(
+            f"{name} {value} is a text, but may be meant as a number, or as true or false",
+            hint=VALUE_HINT,
+        )
 
 
 class _TypedError(InputError):
@@ -723,18 +742,9 @@ def load_settings(kind: type[S], path: Path) -> S:
     return from_plain(kind, _with_none(kind, section), f"configuration {path}: {kind.section}")
 
 
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes values out in every place, because configurations are read without aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Return True: no value is written as an alias."""
-        return True
-
-
 def dump_config(content: Mapping[str, Any]) -> str:
     """Return a configuration as YAML that :func:`read_config` reads."""
-    text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    return text
+    return dump_yaml(content)
 
 
 def environment(precision: object) -> dict[str, Any]:

@@ -5,10 +5,11 @@ images.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -22,8 +23,9 @@ from segunc.core.bounds import from_plain
 from segunc.core.errors import InputError
 from segunc.data.datasets import name_and_folder, without_none_words
 from segunc.data.images import Image, Labels
-from segunc.data.labels import IGNORE
+from segunc.data.labels import IGNORE, class_shares
 from segunc.networks.description import COLOUR, NetworkDescription
+from segunc.networks.network import inference_size
 from segunc.training.batches import (
     Batch,
     check_repeatable,
@@ -35,10 +37,14 @@ from segunc.training.batches import (
 from segunc.training.config import plain_values, read_config, recorded_data, with_own_paths
 
 if TYPE_CHECKING:
-    from segunc.data.module import DataConfig
+    from segunc.data.module import DataConfig, SegmentationDataModule
 
 MAX_COUNTED_FRAMES = 400
 """Frames whose labels say how frequent the classes are."""
+_SEPARATORS = re.compile(r"[\s_-]+")
+_NUMBER_NAME = re.compile(r"(class|label)?\d+")
+MAX_SIZE_FACTOR = 1.05
+"""Factor up to which two sizes of a frame count as alike."""
 
 
 class FitData(Protocol):
@@ -289,23 +295,23 @@ class LoaderData:
         return count_batches(self.loader("train"), self.max_batches)
 
     def class_frequencies(self, limit: int = MAX_COUNTED_FRAMES) -> list[float]:
-        """Return the share of the labelled pixels of each class, in the first frames of a pass.
+        """Return the share of the labelled pixels of each class, in the first frames of a pass, see
+        :func:`segunc.data.labels.class_shares`.
 
         Args:
             limit: most frames to read.
         """
         counts = torch.zeros(IGNORE + 1, dtype=torch.int64)
         frames = 0
+        is_sample = False
         for images, labels in self.batches("train"):
+            is_sample = frames >= limit
+            if is_sample:
+                break
             ids = torch.from_numpy(as_labels(labels)).flatten().long()
             counts += ids.bincount(minlength=IGNORE + 1)
             frames += len(images)
-            if frames >= limit:
-                break
-        of_classes = counts[: self.classes].double()
-        if not int(of_classes.sum()):
-            raise InputError(f"the training labels hold only ignored pixels (train id {IGNORE})")
-        return [float(share) for share in of_classes / of_classes.sum()]
+        return class_shares(counts[: self.classes].numpy(), is_sample=is_sample)
 
 
 @dataclass
@@ -374,8 +380,9 @@ class DataSource:
         """Return the :class:`FitData` for a network."""
         if self.handed_over is not None:
             return self.handed_over(network)
-        module = open_data(self.settings, network.num_classes, network.channels)
-        _check_order(module, network)
+        module = open_data(self.settings, network.num_classes)
+        _check_classes(module, network)
+        fit_to_network(module, network)
         return module
 
 
@@ -456,19 +463,35 @@ def _named_data(text: str) -> Mapping[str, Any]:
     return {"dataset": name, "root": folder}
 
 
-def _check_order(data: Any, network: NetworkDescription) -> None:
-    """Raise InputError where a data set has the classes of a network in another order."""
+def _check_classes(data: Any, network: NetworkDescription) -> None:
+    """Raise InputError where a data set has other classes than a network, or the same ones in
+    another order. Capitals and separators do not count, nor do names of the network that are
+    numbers.
+    """
     classes = data.label_map.classes
-    names = [name.casefold() for name in classes]
-    outputs = [name.casefold() for name in network.classes]
-    if names == outputs or sorted(names) != sorted(outputs):
+    names = [_plain_name(name) for name in classes]
+    outputs = [_plain_name(name) for name in network.classes]
+    if names == outputs or all(_NUMBER_NAME.fullmatch(output) for output in outputs):
         return
     first = next(number for number, name in enumerate(names) if name != outputs[number])
+    dataset = data.config.dataset
+    if sorted(names) == sorted(outputs):
+        raise InputError(
+            f"data set {dataset} has the classes of the network in another order: class "
+            f"{first} is '{classes[first]}', and the network's is '{network.classes[first]}'",
+            hint="give data.labels with train ids in the order of the network's classes",
+        )
     raise InputError(
-        f"data set {data.config.dataset} has the classes of the network in another order: class "
-        f"{first} is '{classes[first]}', and the network's is '{network.classes[first]}'",
-        hint="give data.labels with train ids in the order of the network's classes",
+        f"data set {dataset} has other classes than the network: class {first} is "
+        f"'{classes[first]}', and the network's is '{network.classes[first]}'",
+        hint="give the data set of its training; or, if both mean the same, data.labels with the "
+        "names of the network",
     )
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a class without capitals and separators."""
+    return _SEPARATORS.sub("", name.casefold())
 
 
 def _checked(data: Any, network: NetworkDescription) -> Any:
@@ -482,12 +505,53 @@ def _checked(data: Any, network: NetworkDescription) -> Any:
             f"data set {data.config.dataset} has {count} classes, but the network has {classes}",
             hint="give the data set of its training, or data.labels with its classes",
         )
-    _check_order(data, network)
+    _check_classes(data, network)
     module = copy(data)
-    if module.channels != network.channels:
-        module.channels = network.channels
-        module.forget_frames()
+    fit_to_network(module, network)
     return module
+
+
+def fit_to_network(data: SegmentationDataModule, network: NetworkDescription) -> None:
+    """Let a data set give its frames as ``predict`` shows them to a network: with as many channels,
+    and at the same size unless ``data.size`` says otherwise.
+    """
+    data.channels = network.channels
+    data.network_size = partial(inference_size, network)
+    data.forget_frames()
+
+
+def size_note(
+    data: Any, network: NetworkDescription, *, crops: bool, trains_network: bool = False
+) -> str:
+    """Return a note where a data set shows frames at another size than ``predict`` does without
+    ``--size``; empty where both are alike. The first training frame stands for all.
+
+    Args:
+        data: a data set that :func:`fit_to_network` took, or other data, of which nothing is said.
+        network: that sees the frames.
+        crops: whether crops of training frames are seen; else whole frames.
+        trains_network: whether the network itself is trained, so that its size is still open.
+    """
+    if not hasattr(data, "network_size") or (data.size is None and not crops):
+        return ""
+    image, _ = data.dataset("train").read(0)
+    own = (image.shape[0], image.shape[1])
+    shown = data.size or own
+    seen = inference_size(network, own)
+    factors = (shown[0] / seen[0], shown[1] / seen[1])
+    if max(factors) <= MAX_SIZE_FACTOR and min(factors) >= 1 / MAX_SIZE_FACTOR:
+        return ""
+    what = "training crops are of frames at" if crops else "frames are shown at"
+    if data.size is None:
+        remedy = f"--data.size [{seen[0]},{seen[1]}]"
+    elif trains_network:
+        remedy = f"--network.inference_size [{shown[0]},{shown[1]}]"
+    else:
+        remedy = f"--data.size none, or predict --size {shown[0]}x{shown[1]}"
+    return (
+        f"{what} {shown[0]}x{shown[1]}, but predict shows such frames to the network at "
+        f"{seen[0]}x{seen[1]}, where objects have another size. To have one size: {remedy}"
+    )
 
 
 def _of_loaders(

@@ -18,6 +18,7 @@ from segunc.core.urls import is_url, local_folder, shown_url
 from segunc.core.version import full_version, now
 from segunc.data.corruptions import Corruption
 from segunc.data.datasets import (
+    DATA_OF_PROGRAM,
     dataset_entry,
     entry_of_labels,
     is_data_set,
@@ -944,8 +945,8 @@ def unrecorded_words(model: Mapping[str, Any], used: Collection[str], *, of_spli
     """Return what was fitted on frames of which no record says whether they are those that are
     measured, in the beginning of a sentence; empty where nothing was.
 
-    Those are frames of images without a data set, and of the split of a data set where the measured
-    frames are of no known split.
+    Those are frames that a program handed over, frames of images without a data set, and of the
+    split of a data set where the measured frames are of no known split.
 
     Args:
         model: what a manifest records of it.
@@ -959,10 +960,14 @@ def unrecorded_words(model: Mapping[str, Any], used: Collection[str], *, of_spli
             place = f"frames of {record['images']}"
         else:
             dataset = record.get("dataset") or ""
+            is_of_program = dataset == DATA_OF_PROGRAM
             is_of_split = is_data_set(dataset) and bool(record.get("split"))
-            if of_split or name not in FITTED_NAMES or not is_of_split:
+            is_left_out = of_split or name not in FITTED_NAMES or not is_of_split
+            if is_left_out and not is_of_program:
                 continue
             place = f"the split {record['split']} of the data set {without_place(dataset)}"
+            if is_of_program:
+                place = "frames that a program handed over"
         fitted.setdefault(place, []).append(CHOSEN_WORDS.get(name, name))
     if not fitted:
         return ""

@@ -170,6 +170,10 @@ def test_the_rule_of_a_split_knows_a_label_map_that_was_edited(tmp_path: Path) -
             {"layouts": [{"images": "a/*", "labels": "b/*", "rename": {"(": ""}}]},
             "'\\(' is not a regular expression",
         ),
+        (
+            {"layouts": [{"images": "a/*", "labels": "b/*", "labelled_only": "yes"}]},
+            "layout 1: labelled_only: 'yes' is no truth value",
+        ),
     ],
 )
 def test_a_wrong_line_is_one_sentence(

@@ -217,12 +217,41 @@ def test_a_file_or_name_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ["300,road,0,1,2,3"],
         ["-1,road,0,1,2,3"],
         ["0,road,0,1,2,256"],
+        ["0_1,road,0,1,2,3"],  # which Python takes for 1
+        ["0,,0,1,2,3"],  # no name
     ],
 )
 def test_a_wrong_map_is_refused(tmp_path: Path, rows: list[str]) -> None:
     path = write(tmp_path / "own.csv", *rows)
     with pytest.raises(InputError, match=r"own\.csv"):
         read_label_map(path)
+
+
+def test_spaces_around_a_name_are_no_part_of_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.csv", "0, road,0,1,2,3", "1,car , 1,4,5,6")
+    assert read_label_map(path).classes == ("road", "car")
+
+
+@pytest.mark.filterwarnings("ignore:label map .* has no column")
+@pytest.mark.parametrize(
+    ("header", "ids"),
+    [
+        ("label,name,red,green,blue", {7: 0, 8: 1}),
+        ("class,label,r,g,b", {0: 0, 1: 1}),  # both hold other texts than ids
+        ("class_index,class_name,r,g,b", {7: 0, 8: 1}),
+        ("class_id,class,r,g,b", {7: 0, 8: 1}),
+    ],
+)
+def test_a_column_of_numbers_beside_the_names_holds_the_ids(
+    tmp_path: Path, header: str, ids: dict[int, int]
+) -> None:
+    rows = ["7,road,1,2,3", "8,car,4,5,6"]
+    names = ("road", "car")
+    if header.startswith("class,label"):
+        rows = ["road,flat,1,2,3", "car,vehicle,4,5,6"]
+    made = read_label_map(write(tmp_path / "own.csv", *rows, header=header))
+    assert made.classes == names
+    assert made.raw_to_train == ids
 
 
 @pytest.mark.parametrize("second", ["caf\u00e9", "cafe\u0301"])

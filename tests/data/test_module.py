@@ -24,6 +24,8 @@ from segunc.data.module import (
     Transform,
     to_tensors,
 )
+from segunc.sampling.sampler import network_input
+from segunc.training.losses import balanced_weights
 from tests.data import miniatures
 from tests.data.miniatures import write_frame
 from tests.support.images import picture
@@ -196,6 +198,28 @@ def test_shrinking_averages_over_areas() -> None:
     torch.testing.assert_close(item["image"], pooled, atol=0.51 / 255, rtol=0)
 
 
+@pytest.mark.parametrize("size", [(16, 24), (20, 80), (80, 120)])
+def test_training_and_evaluation_see_the_pixels_of_predict(size: tuple[int, int]) -> None:
+    predicted = network_input([IMAGE], size)[0]
+    evaluated = EvalTransform(size)(IMAGE, LABEL)
+    trained = training(size, size, scale=(1.0, 1.0), **UNCHANGED)(IMAGE, LABEL)
+    assert torch.equal(evaluated["image"], predicted)
+    assert torch.equal(trained["image"], predicted)
+    assert torch.equal(trained["label"], evaluated["label"])
+
+
+def test_evaluation_sees_frames_at_the_size_of_the_network() -> None:
+    transform = EvalTransform(network_size=half_size)
+    item = pickle.loads(pickle.dumps(transform))(IMAGE, LABEL)
+    assert torch.equal(item["image"], network_input([IMAGE], (20, 30))[0])
+    assert item["label"].shape == (20, 30)
+    assert EvalTransform((80, 120), half_size)(IMAGE, LABEL)["label"].shape == (80, 120)
+
+
+def half_size(frame: tuple[int, int]) -> tuple[int, int]:
+    return frame[0] // 2, frame[1] // 2
+
+
 def evaluation_at_a_size(side: int, target: int) -> Transform:
     return EvalTransform((target, target))
 
@@ -349,6 +373,17 @@ def test_class_frequencies_of_a_folder(tmp_path: Path) -> None:
     data = SegmentationDataModule("folder", str(tmp_path), labels="cityscapes")
     miniatures.folder(tmp_path / "train", "labels", 2, [7, 26])
     assert data.class_frequencies()[13] == pytest.approx(0.5)
+
+
+def test_a_class_of_frames_that_are_not_counted_is_rare_and_not_absent(tmp_path: Path) -> None:
+    data = SegmentationDataModule("folder", str(tmp_path), labels="cityscapes")
+    miniatures.folder(tmp_path / "train", "labels", 3, [7, 26])
+    sampled = data.class_frequencies(limit=2)
+    assert 0 < sampled[18] < 0.001  # bicycle, which may be in the third frame
+    assert sum(sampled) == pytest.approx(1)
+    weights = balanced_weights(sampled)
+    assert weights[18] == max(weights) > 1
+    assert data.class_frequencies()[18] == 0
 
 
 def test_ignored_pixels_alone_have_no_class_frequencies(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_frames_of_any_size_get_objects(sources: list[Image], size: tuple[int, i
         pasted, mask = paste_objects(frame, normal(*size), [tiny_source], name)
         assert pasted.shape == frame.shape
         assert mask.shape == size
+        assert (mask == 1).any()
+
+
+def test_each_small_frame_has_a_pasted_pixel(sources: list[Image]) -> None:
+    frame = np.full((64, 96, 3), 120, np.uint8)
+    for number in range(300):
+        pasted, mask = paste_objects(frame, normal(64, 96), sources, f"{number:06d}")
+        assert (mask == 1).any()
+        assert np.abs(pasted.astype(int) - frame)[mask == 0].max() <= 3
 
 
 def test_the_tool_writes_frames_and_masks(

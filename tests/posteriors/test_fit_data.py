@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from segunc.baselines.variational import Variational
 from segunc.core.errors import NoteWarning
 from segunc.data.module import DataConfig, SegmentationDataModule
 from segunc.networks.description import IMAGENET_MEAN, IMAGENET_STD
+from segunc.posteriors.map_records import chosen_on
 from segunc.training.fit_data import GivenImages, LoaderData, as_image, content_name, data_source
 from tests.conftest import Job
 from tests.data.miniatures import write_frame
@@ -98,6 +101,13 @@ def test_class_weights_come_from_the_labels_of_a_loader() -> None:
     assert LoaderData({"train": rare}, 3).class_frequencies() == pytest.approx(expected)
 
 
+def test_a_class_of_batches_that_are_not_counted_is_rare_and_not_absent() -> None:
+    without = [(images, torch.where(labels == 2, 0, labels)) for images, labels in batches()]
+    data = LoaderData({"train": without}, 3)
+    assert 0 < data.class_frequencies(limit=4)[2] < 0.01
+    assert data.class_frequencies(limit=6)[2] == 0
+
+
 def nll_of(train: Batches, temperature: float) -> float:
     """Mean negative log-likelihood of all pixels, by plain torch."""
     images = torch.cat([images for images, _ in train])
@@ -125,6 +135,37 @@ def test_sets_are_calibrated_on_a_loader() -> None:
     sets = fitted.attachments["class_sets"]
     assert sets.frames == 40
     assert sets.fitted_on["dataset"] == "data of a program"
+    assert "not recorded" not in sets.condition
+
+
+def test_sets_on_a_loader_say_that_their_frames_may_have_chosen_something() -> None:
+    calibrated = Temperature().fit(base(), batches())
+    said = "whether the model got its temperature on these frames is not recorded, and the promise"
+    with pytest.warns(NoteWarning, match=said):
+        fitted = PredictionSets(level=0.2).fit(calibrated, batches(count=20, seed=5))
+    assert said in fitted.attachments["class_sets"].condition
+
+
+@pytest.mark.parametrize("settings", [*TRAINED, *CHAINS])
+def test_a_posterior_records_that_its_frames_are_of_a_program(settings: Any) -> None:
+    made = settings.fit(base(), batches(), trainer=IN_FLOAT32 if settings in TRAINED else None)
+    provenance = made.record["provenance"]
+    assert provenance["dataset"] == "data of a program"
+    assert provenance["seen_splits"] == [{"dataset": "data of a program", "split": "train"}]
+    (record,) = chosen_on({}, {}, provenance)
+    assert record == {"what": "posterior", "dataset": "data of a program", "split": "train"}
+
+
+def test_a_posterior_of_no_frames_records_none() -> None:
+    made = segunc.ABNN(statistics="frozen").fit(base(), batches())
+    assert made.record["provenance"]["dataset"] is None
+    assert chosen_on({}, {}, made.record["provenance"]) == []
+
+
+def test_a_posterior_records_the_split_of_a_data_set(finetuned: Job) -> None:
+    provenance = segunc.load(finetuned.abnn).record["provenance"]
+    assert provenance["dataset"] == "toy"
+    assert provenance["seen_splits"] == [{"dataset": "toy", "split": "train"}]
 
 
 def test_a_loader_without_a_length_is_one_with_a_length() -> None:
@@ -203,27 +244,58 @@ def test_a_module_of_a_data_set_stays_as_it_is(finetuned: Job) -> None:
     assert data.seed == 0
 
 
-@pytest.mark.parametrize("is_module", [False, True])
-def test_classes_in_another_order_than_that_of_the_network_are_refused(
-    tmp_path: Path, is_module: bool
-) -> None:
-    rows = ["id,name,train_id,red,green,blue", "0,car,0,0,0,9", "1,road,1,0,9,0", "2,sky,2,9,0,0"]
-    (tmp_path / "classes.csv").write_text("\n".join(rows))
+def data_of_classes(folder: Path, classes: Sequence[str]) -> dict[str, Any]:
+    """Write a data set of three classes, and return its settings."""
+    rows = ["id,name,train_id,red,green,blue"]
+    for number, name in enumerate(classes):
+        rows.append(f"{number},{name},{number},{number},0,9")
+    (folder / "classes.csv").write_text("\n".join(rows))
     frames = ["split,image,label"]
     for split in ("train", "val"):
-        write_frame(tmp_path / f"{split}.png", tmp_path / f"{split}_ids.png", [0, 1, 2])
+        write_frame(folder / f"{split}.png", folder / f"{split}_ids.png", [0, 1, 2])
         frames.append(f"{split},{split}.png,{split}_ids.png")
-    (tmp_path / "frames.csv").write_text("\n".join(frames))
-    settings: dict[str, Any] = {
+    (folder / "frames.csv").write_text("\n".join(frames))
+    return {
         "dataset": "folder",
-        "root": str(tmp_path),
-        "frames": str(tmp_path / "frames.csv"),
-        "labels": str(tmp_path / "classes.csv"),
+        "root": str(folder),
+        "frames": str(folder / "frames.csv"),
+        "labels": str(folder / "classes.csv"),
     }
+
+
+@pytest.mark.parametrize("is_module", [False, True])
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (("car", "road", "sky"), "another order: class 0 is 'car', and the network's is 'road'"),
+        (("road", "car", "tree"), "other classes .*: class 2 is 'tree', and the network's is"),
+        (("road", "sky", "tree"), "other classes .*: class 1 is 'sky', and the network's is 'car'"),
+    ],
+)
+def test_other_classes_than_those_of_the_network_are_refused(
+    tmp_path: Path, is_module: bool, classes: Sequence[str], message: str
+) -> None:
+    settings = data_of_classes(tmp_path, classes)
     data = SegmentationDataModule(**settings) if is_module else settings
-    said = "another order: class 0 is 'car', and the network's is 'road'"
-    with pytest.raises(segunc.InputError, match=said):
+    with pytest.raises(segunc.InputError, match=message):
         Temperature().fit(base(), data)
+
+
+@pytest.mark.parametrize(
+    ("classes", "outputs"),
+    [
+        (("Road", "traffic sign", "sky"), ("road", "Traffic_Sign", "sky")),
+        (("road", "car", "sky"), ("0", "1", "2")),
+        (("road", "car", "sky"), ("LABEL_0", "LABEL_1", "LABEL_2")),
+    ],
+)
+def test_other_spellings_and_numbers_of_classes_are_no_other_classes(
+    tmp_path: Path, classes: Sequence[str], outputs: tuple[str, ...]
+) -> None:
+    source = data_source(data_of_classes(tmp_path, classes))
+    description = replace(base().network.description, classes=outputs)
+    data = source.open_for(description)
+    assert data.label_map.classes == tuple(classes)
 
 
 def test_images_without_labels_are_held_out_in_turn() -> None:

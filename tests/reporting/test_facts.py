@@ -329,7 +329,7 @@ def test_verdicts_and_their_frames_stand_with_what_was_fitted() -> None:
     recorded = {"dataset": "own"}
     words = "features (on own train; and verdicts on 2 frames of friday)"
     assert _fitted_words("features", bank, recorded) == words
-    made_of: Any = SimpleNamespace(model=SimpleNamespace(attachments={"features": bank}))
+    made_of: Any = SimpleNamespace(model=SimpleNamespace(attachments={"features": bank}, record={}))
     sources = _sources_of_fitted(made_of, recorded)
     assert sources == ["own", "verdicts on 2 frames of friday"]
 
@@ -455,3 +455,15 @@ def test_every_file_that_records_a_date_shows_it() -> None:
         "segunc monitor": "2026-03",
         "segunc latency": "2026-04",
     }
+
+
+def test_a_posterior_of_frames_of_a_program_is_not_of_the_data_of_its_base() -> None:
+    provenance = {"dataset": "data of a program", "steps": 3}
+    model = SimpleNamespace(attachments={}, record={"provenance": provenance})
+    inputs: Any = SimpleNamespace(model=model)
+    base = {"dataset": "toy", "crop": [64, 64]}
+    assert _tuned(inputs, base, base) == {"dataset": "data of a program"}
+    assert _sources_of_fitted(inputs, base) == ["data of a program"]
+    provenance["dataset"] = "toy"
+    assert _tuned(inputs, base, base) == {}
+    assert _sources_of_fitted(inputs, base) == []

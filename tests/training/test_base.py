@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -30,6 +31,7 @@ from segunc.core.bounds import Settings
 from segunc.core.errors import InputError, PartialFailure
 from segunc.data.module import SegmentationDataModule
 from segunc.posteriors.abnn import ABNN
+from segunc.posteriors.fit_run import FitRun
 from segunc.training.base import (
     LastEpochValidation,
     SegmentationTask,
@@ -40,12 +42,14 @@ from segunc.training.base import (
 )
 from segunc.training.config import (
     FinetuneConfig,
+    FitConfig,
     OptimisationConfig,
     TrainConfig,
     dump_config,
     parse_config,
     read_config,
 )
+from segunc.training.fit_data import data_source
 from segunc.training.lightning_runs import fit
 from segunc.training.losses import balanced_weights, make_schedule, segmentation_loss
 from tests.conftest import Job
@@ -333,8 +337,74 @@ def test_the_last_epoch_is_validated_whatever_the_interval(trained: Job, tmp_pat
     assert validated == [2, 3]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("options", "seen", "note"),
+    [
+        (["network.inference_size=[32,64]"], (32, 64), "at 64x128, but predict"),
+        (["data.size=[32,64]"], (32, 64), "at 32x64, but predict"),
+        (["data.size=[32,64]", "network.inference_size=[32,64]"], (32, 64), ""),
+        (["network.inference_size=[62,126]"], (62, 126), ""),
+    ],
+)
+def test_the_epoch_is_chosen_on_frames_as_the_network_sees_them(
+    trained: Job,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    seen: tuple[int, int],
+    note: str,
+) -> None:
+    sizes = set()
+
+    def look(self: SegmentationTask, batch: dict[str, Any], index: int) -> None:
+        sizes.add(tuple(batch["image"].shape[2:]))
+        sizes.add(tuple(batch["label"].shape[1:]))
+        raise PowerFailureError
+
+    monkeypatch.setattr(SegmentationTask, "validation_step", look)
+    words = [f"--{option}" for option in (*options, "data.crop=[32,32]")]
+    config = parse_config(TrainConfig, trained.train_config, words)
+    with pytest.raises(PowerFailureError):
+        train_network(config, tmp_path / "out", device="cpu")
+    assert sizes == {seen}
+    said = capsys.readouterr()
+    assert ("where objects have another size" in said.out + said.err) == bool(note)
+    assert note in said.out + said.err
+
+
+@pytest.mark.parametrize("size", [None, (32, 64), (64, 128)])
+def test_a_fit_says_that_it_sees_frames_at_another_size_than_predict(
+    trained: Job, size: tuple[int, int] | None
+) -> None:
+    said: list[str] = []
+    data = {"dataset": "toy", "root": str(trained.data), "crop": (32, 32), "size": size}
+    settings = segunc.Temperature()
+    base = segunc.load(trained.base)
+    run = FitRun(base, FitConfig(settings), data_source(data), say=said.append)
+    assert len(run.data.dataset("val")) == 4
+    if size == (32, 64):
+        (line,) = said
+        assert "frames are shown at 32x64, but predict shows such frames" in line
+        assert "--data.size none, or predict --size 32x64" in line
+    else:
+        assert said == []
+
+
+def test_a_finetuning_says_that_its_crops_are_of_another_size(trained: Job) -> None:
+    said: list[str] = []
+    data = {"dataset": "toy", "root": str(trained.data), "crop": (32, 32)}
+    base = segunc.load(trained.base)
+    description = base.network.description
+    base.network.description = replace(description, inference_size=(32, 64))
+    ABNN(epochs=0, statistics="reestimated").fit(base, data, device="cpu", say=said.append)
+    (line,) = [line for line in said if "another size" in line]
+    assert "training crops are of frames at 64x128, but predict" in line
+    assert "--data.size [32,64]" in line
+
+
 @pytest.mark.parametrize("verb", ["train", "finetune"])
+@pytest.mark.parametrize("workers", [0, 1])
 def test_two_seeds_see_other_crops_in_another_order(
     trained: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, workers: int
 ) -> None:
@@ -644,3 +714,13 @@ def test_a_configuration_that_is_written_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(dump_config({"data": {"size": size, "crop": size}}))
     assert read_config(path) == {"data": {"size": size, "crop": size}}
+
+
+@pytest.mark.parametrize(
+    "value", ["1e3", ".5e3", "010", "yes", "12:30", "2026-11-30", "~", "", "true", 1e-5, 1e20, 10]
+)
+def test_a_value_that_is_written_is_read_as_the_same_value(tmp_path: Path, value: object) -> None:
+    path = tmp_path / "c.yaml"
+    content = {"data": {"held_out": value, "list": [value]}}
+    path.write_text(dump_config(content))
+    assert read_config(path) == content

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,6 +75,63 @@ def test_a_key_that_stands_twice_in_a_file_is_refused(tmp_path: Path) -> None:
     path.write_text("seed: 1\ndata: {dataset: toy, root: here}\nseed: 2\n")
     with pytest.raises(InputError, match="the key seed is given twice, in lines 1 and 3"):
         parse_config(TrainConfig, path, [])
+
+
+MISTAKEN = ["010", "-010", "0x10", "0b11", "1_000", "1_000.5", "yes", "No", "on", "OFF"]
+"""Words for which YAML 1.1 has another value than people see."""
+
+
+@pytest.mark.parametrize("word", [*MISTAKEN, "12:30:00", "2026-11-30", "08"])
+def test_a_text_of_a_file_keeps_its_letters(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        f"data: {{dataset: toy, root: here, validation: leave-sequence-out, sequence: '^.', "
+        f"held_out: {word}, anomaly_class: [{word}]}}\n"
+    )
+    config = parse_config(TrainConfig, path, [])
+    assert config.data["held_out"] == word
+    assert config.data["anomaly_class"] == [word]
+
+
+@pytest.mark.parametrize("word", MISTAKEN)
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("data: {{dataset: toy, root: here, batch_size: {}}}", "data: batch_size '{}': input"),
+        ("seed: {}", "seed '{}' is not"),
+        ("trainer: {{max_epochs: {}}}", "trainer.max_epochs {} is a text, but may be meant"),
+        ("trainer: {{deterministic: {}}}", "trainer.deterministic {} is a text, but may be"),
+        ("network: {{options: {{a: [1, {}]}}}}", "network.options.a {} is a text, but may be"),
+    ],
+)
+def test_a_text_for_a_number_or_a_truth_value_is_refused_with_its_key(
+    tmp_path: Path, lines: str, message: str, word: str
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(lines.format(word))
+    with pytest.raises(InputError, match=re.escape(message.format(word))):
+        parse_config(TrainConfig, path, DATA)
+
+
+def test_a_time_of_the_trainer_is_no_number_of_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("trainer: {max_time: 00:12:00:00}")
+    assert parse_config(TrainConfig, path, DATA).trainer["max_time"] == "00:12:00:00"
+
+
+def test_decimal_numbers_and_truth_values_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "seed: 10\noptimisation: {lr: 1e-3, weight_decay: .5}\n"
+        "network: {options: {a: true, b: False, c: -0.5, d: null, e: +2}}\n"
+    )
+    config = parse_config(TrainConfig, path, DATA)
+    assert (config.seed, config.optimisation.lr, config.optimisation.weight_decay) == (
+        10,
+        0.001,
+        0.5,
+    )
+    assert config.network.options == {"a": True, "b": False, "c": -0.5, "d": None, "e": 2}
 
 
 def test_a_number_for_a_text_that_may_be_none_stays_a_text() -> None:

@@ -1054,6 +1054,18 @@ def test_a_temperature_of_the_same_split_is_named() -> None:
     assert not chosen_words(model, used, "cityscapes", "val")
 
 
+@pytest.mark.parametrize("of_split", [False, True])
+def test_frames_that_a_program_handed_over_are_named(of_split: bool) -> None:
+    program = {"dataset": "data of a program", "split": "train"}
+    names = ("posterior", "calibration", "anomaly")
+    model = {"chosen_on": [{"what": name, **program} for name in names]}
+    words = unrecorded_words(model, {"calibration"}, of_split=of_split)
+    assert words == (
+        "the model got its posterior and its temperature on frames that a program handed over; "
+        "whether the frames here are among them is not recorded"
+    )
+
+
 def test_a_note_names_only_what_has_a_part_in_the_scores() -> None:
     camvid = {"dataset": "camvid", "split": "val"}
     names = ("epoch", "calibration", "anomaly")
