@@ -476,6 +476,36 @@ def _ids_of_colours(
     return np.array(ids, np.uint8)[inverse].reshape(codes.shape)
 
 
+MOST_CHANNELS = 4
+"""Of an image that OpenCV shrinks by means over areas which are no whole pixels."""
+
+
+def resize_image(image: AnyImage, size: tuple[int, int]) -> AnyImage:
+    """Return an image at another size, as networks see it: by the mean over areas where it becomes
+    lower, else bilinearly.
+
+    Args:
+        image: ``[H, W, K]``, uint8 or float32.
+        size: (height, width).
+
+    Returns:
+        ``[h, w, K]`` of the same type.
+    """
+    height, width, channels = image.shape
+    interpolation = cv2.INTER_AREA if size[0] < height else cv2.INTER_LINEAR
+    is_area = interpolation == cv2.INTER_AREA and size[1] <= width
+    is_whole = height % size[0] == 0 and width % size[1] == 0
+    step = MOST_CHANNELS if is_area and not is_whole else channels
+    parts: list[Any] = []
+    for first in range(0, channels, step):
+        part: Any = np.ascontiguousarray(image[:, :, first : first + step])
+        resized = cv2.resize(part, (size[1], size[0]), interpolation=interpolation)
+        # OpenCV drops an axis of one channel.
+        parts.append(resized.reshape(*size, part.shape[2]))
+    whole: AnyImage = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+    return whole
+
+
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:
     """Return values at another size, each pixel the one nearest to its middle.
 

@@ -35,7 +35,7 @@ from segunc.core.terminal import agreeing, counted
 from segunc.data.channels import COLOUR, load_frame
 from segunc.data.datasets import dataset_entry
 from segunc.data.entries import Sample
-from segunc.data.images import AnyImage, Labels, resize_nearest
+from segunc.data.images import AnyImage, Labels, resize_image, resize_nearest
 from segunc.data.labels import IGNORE, LabelMap, check_label_files
 from segunc.data.training_frames import TrainingFrames
 
@@ -143,9 +143,9 @@ class EvalTransform:
 
     def __call__(self, image: AnyImage, label: Labels) -> dict[str, Tensor]:
         if self.size is not None and image.shape[:2] != self.size:
-            shrinks = self.size[0] < image.shape[0]
-            interpolation = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-            image, label = resized(image, label, self.size, interpolation)
+            height, width = self.size
+            image = resize_image(image, self.size)
+            label = resize_nearest(label, width, height)
         return to_tensors(image, label)
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
-import cv2
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -33,7 +32,7 @@ from segunc.core.device import Precision, full_float32, to_device
 from segunc.core.errors import InputError, NoteWarning, is_out_of_memory, one_line
 from segunc.core.modes import eval_mode
 from segunc.core.terminal import counted
-from segunc.data.images import AnyImage
+from segunc.data.images import AnyImage, resize_image
 from segunc.networks.network import (
     SegmentationNetwork,
     check_images,
@@ -1099,9 +1098,7 @@ def network_input(images: Sequence[AnyImage], size: tuple[int, int] | None = Non
     for image in images:
         pixels: Any = image
         if size is not None and image.shape[:2] != size:
-            interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
-            pixels = cv2.resize(image, (size[1], size[0]), interpolation=interpolation)
-            pixels = pixels.reshape(*size, image.shape[2])  # OpenCV drops an axis of one channel
+            pixels = resize_image(image, size)
         values = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
         planes.append(values.float().div_(255.0) if values.dtype == torch.uint8 else values)
     return torch.stack(planes)
