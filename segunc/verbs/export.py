@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,7 +27,6 @@ from segunc.core.files import (
     read_json,
     replacing,
     safe_name,
-    write_file,
     write_json,
 )
 from segunc.core.progress import ConsoleProgress, say_step
@@ -420,7 +419,8 @@ def _write(
         beside[DRAWS] = encode_npy(traced.draws.numpy())
     path = inside(files.out, files.model)
     made: LowerExport | None = None
-    with files.folders(), replacing(path) as file:
+    with files.folders(), ExitStack() as stack:
+        file = stack.enter_context(replacing(path))
         if plan is None:
             check = _write_checked(options, traced, metadata, file, path.name)
         else:
@@ -438,8 +438,14 @@ def _write(
         written = Path(file.name)
         if options.to == "triton":
             beside[TRITON] = graph.triton_config(written, options.batch).encode()
+        # All are on the disk before the first takes its place: OpenVINO reads model.xml with any
+        # model.bin, also with that of an earlier export.
+        for name, data in beside.items():
+            file_beside = stack.enter_context(replacing(files.out / name))
+            file_beside.write(data)
+            file_beside.flush()
         files.record({**about, "check": check}, file_content(written), beside)
-    files.finish(beside)
+    files.remove_draws(beside)
     return check, made
 
 
@@ -660,12 +666,12 @@ class _Files:
         plain = json.loads(json.dumps(record))
         write_json(self.out / RECORD, {**plain, SEAL: json_sha256(plain)})
 
-    def finish(self, beside: Mapping[str, bytes]) -> None:
-        """Write what lies ``beside`` the model file, and remove the draws of an earlier export."""
+    def remove_draws(self, beside: Collection[str]) -> None:
+        """Remove the draws of an earlier export, unless they are a file ``beside`` the model file
+        again.
+        """
         if DRAWS in self.before and DRAWS not in beside:
             remove_checked(self.out, [DRAWS])
-        for name, data in beside.items():
-            write_file(self.out / name, data)
 
 
 def is_export_record(path: Path) -> bool:
