@@ -64,9 +64,9 @@ from segunc.maps.encoding import encode_npy
 from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.network import gives_logarithms, inference_size
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
-from segunc.posteriors.model import Model, default_scores, load_model
+from segunc.posteriors.model import Model, SeenSize, default_scores, load_model
 from segunc.sampling.sampler import Sampler
-from segunc.scores import SCORES, check_scores
+from segunc.scores import SCORES, SET_THRESHOLD, check_scores
 from segunc.verbs.execution import fitted_record, make_sampler
 from segunc.verbs.lower_export import (
     OF_LOWER,
@@ -193,7 +193,7 @@ def _export_model(options: ExportOptions) -> ExportResult:
     placement = _placement(options, model)
     form = InputForm(model.network.description, placement, options.size == "dynamic")
     plan = plan_lower(options, form)
-    sampler = _graph_sampler(options, model, scores)
+    sampler = _graph_sampler(options, model, scores, placement)
     threshold = _threshold_of(options, sampler)
     about = _about(options, model, sampler, placement, threshold)
     if threshold is not None:
@@ -319,8 +319,16 @@ def _traced_size(options: ExportOptions, model: Model) -> tuple[int, int]:
     return size
 
 
-def _graph_sampler(options: ExportOptions, model: Model, scores: Sequence[str]) -> Sampler:
+def _graph_sampler(
+    options: ExportOptions, model: Model, scores: Sequence[str], placement: Placement
+) -> Sampler:
     """Return the sampler that is traced: in float32 on the CPU."""
+    sizes: list[SeenSize] = ["dynamic"]
+    if options.size != "dynamic":
+        size = placement.network_size
+        sizes = [size]
+        if inference_size(model.network.description, size) == size:
+            sizes.append(None)  # at which predict shows frames of such a shape, if nothing is asked
     sampling = SamplingOptions(
         draws=options.draws,
         seed=options.seed,
@@ -330,7 +338,7 @@ def _graph_sampler(options: ExportOptions, model: Model, scores: Sequence[str]) 
         # compares them with draws one by one.
         chunk=2,
     )
-    return make_sampler(model, sampling, scores)
+    return make_sampler(model, sampling, scores, sizes)
 
 
 @dataclass(frozen=True)
@@ -558,9 +566,24 @@ def _notes(
                 f"{FLAGGED} holds smaller regions, too: a false alarm of the promise has at least "
                 f"{threshold.smallest} pixels, which also touch at corners"
             )
-        if options.draws_as_input:
-            notes.append(f"the promise holds for the draws of {DRAWS} alone, not for other draws")
+    if _has_sets(sampler) and options.precision != "float32":
+        notes.append(_sets_of_another_precision(options.precision))
+    if options.draws_as_input and (threshold is not None or _has_sets(sampler)):
+        notes.append(f"the promise holds for the draws of {DRAWS} alone, not for other draws")
     return (*filter(None, notes), *sampler.report.messages)
+
+
+def _has_sets(sampler: Sampler) -> bool:
+    """Return whether a score of a file is made of class sets, which have a promise."""
+    return any(SET_THRESHOLD in SCORES[name].needs for name in sampler.scores)
+
+
+def _sets_of_another_precision(precision: str) -> str:
+    """Return what a user should know of class sets in a file of a lower precision."""
+    return (
+        f"the class sets were calibrated on maps of the model itself, and their promise does not "
+        f"hold for maps of a file of {precision}"
+    )
 
 
 def _note_on_any_size(sizes: Collection[tuple[int, int]]) -> str:
@@ -742,6 +765,10 @@ def _about(
         "alpha": model.posterior.settings().get("alpha"),
         **run,
     }
+    for attachment in model.used(sampler.scores):
+        about.update(attachment.exported_record())
+    if options.precision != "float32" and _has_sets(sampler):
+        about["class_sets"]["condition"] = _sets_of_another_precision(options.precision)
     if threshold is not None:
         path = Path(str(options.threshold))
         run_size = _run_size(options, description, placement, threshold)
