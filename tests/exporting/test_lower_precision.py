@@ -151,6 +151,40 @@ def test_frames_of_uint8_that_grow_stay_finite_in_float16(
     np.testing.assert_allclose(entropy, expected, rtol=0, atol=0.01)
 
 
+def test_values_that_float16_does_not_hold_are_noted(
+    model: Path, frames: Path, tmp_path: Path
+) -> None:
+    """On a CPU the price does not show them."""
+    from onnx.reference import ReferenceEvaluator
+
+    folder = tmp_path / "large"
+    network = Small()
+    with torch.no_grad():
+        # Feature maps of 1e6, which the last convolution makes small again.
+        network.layers[4].weight.mul_(1e6)
+        network.layers[4].bias.mul_(1e6)
+        network.layers[6].weight.mul_(1e-6)
+    segunc.wrap(network, CLASSES, inference_size=SIZE, factory=SMALL).save(folder)
+    options: dict[str, Any] = {"to": "onnx", "precision": "float16", "scores": SCORES}
+    made = segunc.export(model=folder, out=tmp_path / "out", check_frames=frames, **options)
+    assert made.price is not None
+    assert made.price.changed <= 0.05
+    (note,) = [text for text in made.notes if "float16 holds" in text]
+    assert note.startswith("the network reaches ")
+    assert note.endswith(
+        " on these frames, and float16 holds at most 65,504: on a device that computes in float16 "
+        "its maps may be NaN"
+    )
+    (frame, *_) = open_source(frames).frames()
+    image = network_input([frame.image], SIZE).numpy()
+    evaluator = ReferenceEvaluator(str(tmp_path / "out" / "model.onnx"))
+    assert np.isnan(evaluator.run(["entropy"], {"image": image})[0]).any()
+    made = segunc.export(model=model, out=tmp_path / "same", check_frames=frames, **options)
+    assert not any("float16 holds" in note for note in made.notes)
+    record = json.loads(made.record.read_text())["lower_precision"]
+    assert 0 < record["largest_value"] < 100
+
+
 def test_int8_quantises_convolutions_alone(int8: Path) -> None:
     nodes = onnx.load(int8 / "model.onnx").graph.node
     readers: dict[str, list[str]] = {}
