@@ -29,7 +29,7 @@ from segunc.data.labels import UNKNOWN
 from segunc.decisions.risks import LossSums, Method as Guarantee
 from segunc.posteriors.fit_run import FitRun
 from segunc.posteriors.methods import Method
-from segunc.posteriors.model import Attachment, Model
+from segunc.posteriors.model import Attachment, Model, SeenSize
 from segunc.posteriors.settings import MethodSettings
 from segunc.sampling.sampler import Sampler, caller_level
 from segunc.scores import SET_THRESHOLD
@@ -82,8 +82,13 @@ class ClassSets(Attachment):
             hint=f"--draws {self.draws} --seed {self.seed}, without --scope and --scheme",
         )
 
-    def size_note(self, size: tuple[int, int] | None, network_size: tuple[int, int] | None) -> str:
+    def size_note(self, size: SeenSize, network_size: tuple[int, int] | None) -> str:
         calibrated = self.fitted_on.get("size") or network_size
+        if size == "dynamic":
+            return (
+                f"the class sets were calibrated on frames at {_size_words(calibrated)}, and the "
+                "file takes any size: their promise holds for the former alone"
+            )
         seen = size or network_size
         if _size_words(calibrated) == _size_words(seen):
             return ""
@@ -95,6 +100,11 @@ class ClassSets(Attachment):
     def record(self) -> dict[str, Any]:
         names = ("threshold", "level", "frames", "draws", "seed", "promise")
         return {"class_sets": {name: getattr(self, name) for name in names}}
+
+    def exported_record(self) -> dict[str, Any]:
+        record = self.record()["class_sets"]
+        size = self.fitted_on.get("size")
+        return {"class_sets": {**record, "condition": self.condition, "size": size}}
 
 
 @dataclass(frozen=True)

@@ -492,24 +492,39 @@ def _ids_of_colours(
     return np.array(ids, np.uint8)[inverse].reshape(codes.shape)
 
 
+MOST_CHANNELS = 4
+"""Of an image that OpenCV shrinks by means over areas which are no whole pixels."""
+
+
 def resize_image(image: AnyImage, size: tuple[int, int]) -> AnyImage:
-    """Return an image at the size (height, width) at which a network sees it.
+    """Return an image at the size at which a network sees it.
 
     Maps, fits and training all resize by this function, so that a network is judged on the pixels
-    that it was trained on. It takes the mean over areas where the image shrinks, and is bilinear
-    where it grows.
+    that it was trained on. It takes the mean over areas where the image becomes lower, and is
+    bilinear elsewhere.
 
     Args:
         image: ``[H, W, K]``, uint8, which is resized in 8 bits, or float32 in 0..1.
         size: height and width.
+
+    Returns:
+        ``[h, w, K]`` of the same type; the image itself where it has the size.
     """
     if image.shape[:2] == size:
         return image
-    interpolation = cv2.INTER_AREA if size[0] < image.shape[0] else cv2.INTER_LINEAR
-    scaled = cv2.resize(image, (size[1], size[0]), interpolation=interpolation)
-    # OpenCV drops an axis of one channel.
-    pixels: Any = np.asarray(scaled, image.dtype).reshape(*size, image.shape[2])
-    return pixels  # type: ignore[no-any-return]
+    height, width, channels = image.shape
+    interpolation = cv2.INTER_AREA if size[0] < height else cv2.INTER_LINEAR
+    is_area = interpolation == cv2.INTER_AREA and size[1] <= width
+    is_whole = height % size[0] == 0 and width % size[1] == 0
+    step = MOST_CHANNELS if is_area and not is_whole else channels
+    parts: list[Any] = []
+    for first in range(0, channels, step):
+        part: Any = np.ascontiguousarray(image[:, :, first : first + step])
+        resized = cv2.resize(part, (size[1], size[0]), interpolation=interpolation)
+        # OpenCV drops an axis of one channel.
+        parts.append(resized.reshape(*size, part.shape[2]))
+    whole: AnyImage = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+    return whole
 
 
 def resize_nearest(values: npt.NDArray[Scalar], width: int, height: int) -> npt.NDArray[Scalar]:

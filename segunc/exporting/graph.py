@@ -262,9 +262,14 @@ def _refuse_random_numbers(graph: Any) -> None:
 
 
 def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, str]) -> None:
-    """Write a traced program as ONNX of opset 18, with :data:`INPUTS`; InputError, with its name,
-    for an operator that ONNX lacks.
+    """Write a traced program as ONNX of opset 18, with :data:`INPUTS`.
+
+    Raises:
+        InputError: the program has an operator that ONNX lacks, which is named, or more weights
+            than a file holds.
     """
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
     num_inputs = len(program.graph_signature.user_inputs)
     settings: dict[str, Any] = {
         "input_names": INPUTS[:num_inputs],
@@ -281,7 +286,13 @@ def write_onnx(program: ExportedProgram, file: BinaryIO, metadata: Mapping[str, 
             message = f"the network cannot be written as ONNX: {_reason_of(error)}"
             raise InputError(message, hint="--to pt2") from error
     made.model.metadata_props.update(metadata)
-    file.write(made.model_proto.SerializeToString())
+    try:
+        content = made.model_proto.SerializeToString()
+    except EncodeError as error:
+        raise InputError(
+            "the network has more weights than one ONNX file holds, which is 2 GB", hint="--to pt2"
+        ) from error
+    file.write(content)
 
 
 @contextmanager

@@ -41,6 +41,7 @@ CONVOLUTIONS = frozenset({"Convolution", "GroupConvolution", "ConvolutionBackpro
 the formulas of the scores, FDDWNet changes the predicted class of 4.2 % of the pixels, and with
 these 2.2 % (docs/guides/exporting.md).
 """
+FLOAT16_MAX = float(np.finfo(np.float16).max)
 ONNX = "model.onnx"
 XML = "model.xml"
 BIN = "model.bin"
@@ -166,6 +167,46 @@ def split_at_the_tail(model: Any) -> tuple[Any, list[Any]]:
     )
     network.ir_version = model.ir_version
     return network, tail
+
+
+def largest_value(source: Path, frames: Iterable[Tensor]) -> float:
+    """Return the largest absolute value of all float32 tensors in the network of an ONNX file.
+
+    A device that computes in float16 has infinity in place of values above :data:`FLOAT16_MAX`.
+    ONNX Runtime on a CPU computes float16 in float32, so the maps that it gives do not show it.
+
+    Args:
+        source: the float32 file.
+        frames: inputs of the file.
+    """
+    import onnx
+
+    model = onnx.shape_inference.infer_shapes(onnx.load(source))
+    network, _ = split_at_the_tail(model)
+    values = (*model.graph.value_info, *model.graph.output)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    nodes = list(network.graph.node)
+    maxima: list[str] = []
+    for node in network.graph.node:
+        for name in node.output:
+            if types.get(name) != onnx.TensorProto.FLOAT:
+                continue
+            largest = f"{name}_largest"
+            nodes.append(onnx.helper.make_node("Abs", [name], [f"{name}_absolute"]))
+            reduced = [f"{name}_absolute"]
+            nodes.append(onnx.helper.make_node("ReduceMax", reduced, [largest], keepdims=0))
+            maxima.append(largest)
+    nodes.append(onnx.helper.make_node("Max", maxima, ["largest"]))
+    output = onnx.helper.make_tensor_value_info("largest", onnx.TensorProto.FLOAT, [])
+    graph = onnx.helper.make_graph(
+        nodes, "largest", network.graph.input, [output], initializer=network.graph.initializer
+    )
+    watched = onnx.helper.make_model(
+        graph, opset_imports=network.opset_import, functions=network.functions
+    )
+    watched.ir_version = network.ir_version
+    run = open_onnx(watched.SerializeToString())
+    return max(float(run(frame)["largest"]) for frame in frames)
 
 
 def _joined(model: Any, network: Any, tail: Sequence[Any]) -> Any:

@@ -36,9 +36,13 @@ class Flag:
         return least_flagged(self.score, self.value)
 
     def __call__(self, maps: dict[str, Tensor]) -> Tensor:
-        """Return the mask uint8 ``[N, H, W]``: 1 where a pixel is flagged."""
-        high = maps[self.score] >= self.least
-        return high.float().to(torch.uint8)  # TensorRT converts only floats to uint8
+        """Return the mask uint8 ``[N, H, W]``: 1 where a pixel is flagged, and where its score is
+        NaN or infinite.
+        """
+        # ``predict`` refuses such a frame. A graph cannot, and 0 would say that all is well.
+        values = maps[self.score]
+        low = (values < self.least) & (values >= torch.finfo(torch.float32).min)
+        return (~low).float().to(torch.uint8)  # TensorRT converts only floats to uint8
 
 
 def least_flagged(score: str, value: float) -> float:

@@ -18,6 +18,11 @@ from segunc.core.errors import InputError
 
 _UNIT = 2048.0
 """OpenCV's bilinear weights of 8-bit images are whole numbers of this many parts."""
+_DROPPED = 16.0
+"""OpenCV drops 4 bits of its bilinear columns. The weights of columns are divided by it beforehand,
+which changes no bit in float32: 255 x 2048 would be infinite where a device computes in float16."""
+_ROUNDING_UP = (1, 3, 4)
+"""Numbers of channels for which OpenCV has a rounding of its own for the mean of 2 x 2 pixels."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,10 @@ class Resampling:
             self._rows = _area_taps(source[0], target[0])
             self._columns = _area_taps(source[1], target[1])
         # Of 2 x 2 pixels OpenCV rounds halves up, of other areas to the even neighbour.
-        self._rounds_up = (height_ratio, width_ratio) == (2.0, 2.0)
+        self._is_of_four = (height_ratio, width_ratio) == (2.0, 2.0)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return images ``[N, 3, H, W]`` of whole float32 numbers 0..255 at the target size."""
+        """Return images ``[N, K, H, W]`` of whole float32 numbers 0..255 at the target size."""
         if self.is_identity:
             return images
         columns = self._columns.sums(images, 3)
@@ -98,22 +103,23 @@ class Resampling:
         values = self._rows.sums(columns, 2)
         if self._pixels > 1:
             values = values * (1.0 / self._pixels)
-        return (values + 0.5).floor() if self._rounds_up else values.round()
+        rounds_up = self._is_of_four and images.shape[1] in _ROUNDING_UP
+        return (values + 0.5).floor() if rounds_up else values.round()
 
     def _bilinear(self, columns: Tensor) -> Tensor:
         """Return the rows of images whose columns are done, in OpenCV's steps for 8 bits.
 
         It drops 4 bits of the columns, 16 bits of each product and, rounding, the last 2 bits.
         """
-        upper, lower = self._rows.products((columns / 16.0).floor(), 2)
+        upper, lower = self._rows.products(columns.floor(), 2)
         return ((upper.floor() + lower.floor() + 2.0) / 4.0).floor()
 
 
 def _bilinear_taps(source: int, target: int, *, is_row: bool) -> Taps:
     """Return the two taps of each line, as ``cv2.resize`` finds them.
 
-    The weights are whole numbers, those of rows divided by 65536. Beyond the border, columns take
-    one line alone, and rows take it twice.
+    The weights are whole numbers, those of columns divided by 16 and those of rows by 65536. Beyond
+    the border, columns take one line alone, and rows take it twice.
     """
     centres = (np.arange(target) + 0.5) * (source / target) - 0.5
     positions = centres.astype(np.float32)
@@ -124,8 +130,7 @@ def _bilinear_taps(source: int, target: int, *, is_row: bool) -> Taps:
         shares[beyond] = 0.0
     lines = np.stack([first, first + 1]).clip(0, source - 1)
     weights = np.rint(np.stack([np.float32(1) - shares, shares]) * np.float32(_UNIT))
-    if is_row:
-        weights = weights / 65536.0
+    weights = weights / (65536.0 if is_row else _DROPPED)
     return _taps(lines, weights)
 
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, overload
+from typing import Any, ClassVar, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -104,6 +104,8 @@ from segunc.training.config import (
 )
 from segunc.uncertainty import Calibrator
 
+SeenSize = tuple[int, int] | Literal["dynamic"] | None
+"""(height, width) at which a network sees frames; None is its own size, and "dynamic" any size."""
 MEMBERS = "members"
 """Folder of an ensemble's members, each a model folder named by its number."""
 
@@ -161,12 +163,13 @@ class Attachment:
     def check_sampler(self, sampler: Sampler) -> None:
         """Raise InputError where maps of this sampler are not those that it was fitted for."""
 
-    def size_note(self, size: tuple[int, int] | None, network_size: tuple[int, int] | None) -> str:
+    def size_note(self, size: SeenSize, network_size: tuple[int, int] | None) -> str:
         """Return what a user should know where the network sees frames at another size than those
         that it was fitted on; empty where nothing.
 
         Args:
-            size: (height, width) that was asked for; None takes that of the network.
+            size: (height, width) that was asked for; None takes that of the network, and "dynamic"
+                is any size.
             network_size: (height, width) of the network; None where frames keep their own.
         """
         return ""
@@ -174,6 +177,10 @@ class Attachment:
     def record(self) -> dict[str, Any]:
         """Return what decides its evidence, for the manifest of maps that need it."""
         return {f"{Path(self.file).stem}_sha256": json_sha256(asdict(self))}
+
+    def exported_record(self) -> dict[str, Any]:
+        """Return what an exported file says of it: the record of maps, and what voids a promise."""
+        return self.record()
 
     @classmethod
     def load(cls, folder: Path, model: Model) -> Self:

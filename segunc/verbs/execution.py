@@ -69,7 +69,7 @@ from segunc.posteriors.map_records import (
     model_record,
     sampler_record,
 )
-from segunc.posteriors.model import Model, channels_in, default_scores, load_model
+from segunc.posteriors.model import Model, SeenSize, channels_in, default_scores, load_model
 from segunc.processing import FrameProcess
 from segunc.sampling.branches import branches_of
 from segunc.sampling.sampler import Sampler
@@ -85,9 +85,19 @@ USUAL_FRAME_RATE = 25.0  # frames per second of a video that does not say its ra
 
 
 def make_sampler(
-    model: Model, options: SamplingOptions, scores: Sequence[str] = DEFAULT_SCORES
+    model: Model,
+    options: SamplingOptions,
+    scores: Sequence[str] = DEFAULT_SCORES,
+    sizes: Sequence[SeenSize] = (),
 ) -> Sampler:
     """Place a model on its device and return its sampler.
+
+    Args:
+        model: on any device.
+        options: how it is sampled.
+        scores: that are computed.
+        sizes: at which the network sees frames, in place of the size of the options. What was
+            fitted on the model has a note if it belongs to none of them.
 
     Raises:
         InputError: the options do not suit the model; whether passes are compiled is open.
@@ -129,9 +139,10 @@ def make_sampler(
         )
     for attachment in model.used(scores):
         attachment.check_sampler(sampler)
-        note = attachment.size_note(options.size, model.network.description.inference_size)
-        if note:
-            sampler.report.messages.append(note)
+        network_size = model.network.description.inference_size
+        notes = [attachment.size_note(size, network_size) for size in sizes or (options.size,)]
+        if all(notes):
+            sampler.report.messages.append(notes[0])
     return sampler
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,7 +27,6 @@ from segunc.core.files import (
     read_json,
     replacing,
     safe_name,
-    write_file,
     write_json,
 )
 from segunc.core.progress import ConsoleProgress, say_step
@@ -65,9 +64,9 @@ from segunc.maps.encoding import encode_npy
 from segunc.networks.description import COLOUR, NetworkDescription
 from segunc.networks.network import gives_logarithms, inference_size
 from segunc.options import ExportOptions, SamplingOptions, Size, takes
-from segunc.posteriors.model import Model, default_scores, load_model
+from segunc.posteriors.model import Model, SeenSize, default_scores, load_model
 from segunc.sampling.sampler import Sampler
-from segunc.scores import SCORES, check_scores
+from segunc.scores import SCORES, SET_THRESHOLD, check_scores
 from segunc.verbs.execution import fitted_record, make_sampler
 from segunc.verbs.lower_export import (
     OF_LOWER,
@@ -194,7 +193,7 @@ def _export_model(options: ExportOptions) -> ExportResult:
     placement = _placement(options, model)
     form = InputForm(model.network.description, placement, options.size == "dynamic")
     plan = plan_lower(options, form)
-    sampler = _graph_sampler(options, model, scores)
+    sampler = _graph_sampler(options, model, scores, placement)
     threshold = _threshold_of(options, sampler)
     about = _about(options, model, sampler, placement, threshold)
     if threshold is not None:
@@ -320,8 +319,16 @@ def _traced_size(options: ExportOptions, model: Model) -> tuple[int, int]:
     return size
 
 
-def _graph_sampler(options: ExportOptions, model: Model, scores: Sequence[str]) -> Sampler:
+def _graph_sampler(
+    options: ExportOptions, model: Model, scores: Sequence[str], placement: Placement
+) -> Sampler:
     """Return the sampler that is traced: in float32 on the CPU."""
+    sizes: list[SeenSize] = ["dynamic"]
+    if options.size != "dynamic":
+        size = placement.network_size
+        sizes = [size]
+        if inference_size(model.network.description, size) == size:
+            sizes.append(None)  # at which predict shows frames of such a shape, if nothing is asked
     sampling = SamplingOptions(
         draws=options.draws,
         seed=options.seed,
@@ -331,7 +338,7 @@ def _graph_sampler(options: ExportOptions, model: Model, scores: Sequence[str]) 
         # compares them with draws one by one.
         chunk=2,
     )
-    return make_sampler(model, sampling, scores)
+    return make_sampler(model, sampling, scores, sizes)
 
 
 @dataclass(frozen=True)
@@ -420,7 +427,8 @@ def _write(
         beside[DRAWS] = encode_npy(traced.draws.numpy())
     path = inside(files.out, files.model)
     made: LowerExport | None = None
-    with files.folders(), replacing(path) as file:
+    with files.folders(), ExitStack() as stack:
+        file = stack.enter_context(replacing(path))
         if plan is None:
             check = _write_checked(options, traced, metadata, file, path.name)
         else:
@@ -438,8 +446,14 @@ def _write(
         written = Path(file.name)
         if options.to == "triton":
             beside[TRITON] = graph.triton_config(written, options.batch).encode()
+        # All are on the disk before the first takes its place: OpenVINO reads model.xml with any
+        # model.bin, also with that of an earlier export.
+        for name, data in beside.items():
+            file_beside = stack.enter_context(replacing(files.out / name))
+            file_beside.write(data)
+            file_beside.flush()
         files.record({**about, "check": check}, file_content(written), beside)
-    files.finish(beside)
+    files.remove_draws(beside)
     return check, made
 
 
@@ -552,9 +566,24 @@ def _notes(
                 f"{FLAGGED} holds smaller regions, too: a false alarm of the promise has at least "
                 f"{threshold.smallest} pixels, which also touch at corners"
             )
-        if options.draws_as_input:
-            notes.append(f"the promise holds for the draws of {DRAWS} alone, not for other draws")
+    if _has_sets(sampler) and options.precision != "float32":
+        notes.append(_sets_of_another_precision(options.precision))
+    if options.draws_as_input and (threshold is not None or _has_sets(sampler)):
+        notes.append(f"the promise holds for the draws of {DRAWS} alone, not for other draws")
     return (*filter(None, notes), *sampler.report.messages)
+
+
+def _has_sets(sampler: Sampler) -> bool:
+    """Return whether a score of a file is made of class sets, which have a promise."""
+    return any(SET_THRESHOLD in SCORES[name].needs for name in sampler.scores)
+
+
+def _sets_of_another_precision(precision: str) -> str:
+    """Return what a user should know of class sets in a file of a lower precision."""
+    return (
+        f"the class sets were calibrated on maps of the model itself, and their promise does not "
+        f"hold for maps of a file of {precision}"
+    )
 
 
 def _note_on_any_size(sizes: Collection[tuple[int, int]]) -> str:
@@ -660,12 +689,12 @@ class _Files:
         plain = json.loads(json.dumps(record))
         write_json(self.out / RECORD, {**plain, SEAL: json_sha256(plain)})
 
-    def finish(self, beside: Mapping[str, bytes]) -> None:
-        """Write what lies ``beside`` the model file, and remove the draws of an earlier export."""
+    def remove_draws(self, beside: Collection[str]) -> None:
+        """Remove the draws of an earlier export, unless they are a file ``beside`` the model file
+        again.
+        """
         if DRAWS in self.before and DRAWS not in beside:
             remove_checked(self.out, [DRAWS])
-        for name, data in beside.items():
-            write_file(self.out / name, data)
 
 
 def is_export_record(path: Path) -> bool:
@@ -736,6 +765,10 @@ def _about(
         "alpha": model.posterior.settings().get("alpha"),
         **run,
     }
+    for attachment in model.used(sampler.scores):
+        about.update(attachment.exported_record())
+    if options.precision != "float32" and _has_sets(sampler):
+        about["class_sets"]["condition"] = _sets_of_another_precision(options.precision)
     if threshold is not None:
         path = Path(str(options.threshold))
         run_size = _run_size(options, description, placement, threshold)

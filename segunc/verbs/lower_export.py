@@ -23,11 +23,13 @@ from segunc.exporting.calibration import (
     split_in_two,
 )
 from segunc.exporting.lower_precision import (
+    FLOAT16_MAX,
     ONNX,
     XML,
     LowerFile,
     Precision,
     Runtime,
+    largest_value,
     lower_onnx,
     lower_openvino,
     open_onnx,
@@ -110,9 +112,18 @@ class LowerExport:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of the price: that of each score, and where it was measured."""
-        measured: str = self.record["lower_precision"]["measured"]
-        return (*self.price.lines(), measured)
+        """What a user should know of the price: that of each score, where it was measured, and what
+        it does not show.
+        """
+        about = self.record["lower_precision"]
+        notes = [*self.price.lines(), about["measured"]]
+        largest = about.get("largest_value", 0.0)
+        if not largest <= FLOAT16_MAX:
+            notes.append(
+                f"the network reaches {largest:.3g} on these frames, and float16 holds at most "
+                f"{FLOAT16_MAX:,.0f}: on a device that computes in float16 its maps may be NaN"
+            )
+        return tuple(notes)
 
 
 def check_lower_options(options: ExportOptions) -> None:
@@ -258,13 +269,16 @@ def lower(plan: LowerPlan, source: Path, metadata: Mapping[str, str]) -> LowerEx
         if plan.precision == "int8":
             hint = "--precision float16, other --calibration frames, or a larger --max-changed"
         raise InputError(message, hint=hint)
+    about = dict(made.about)
+    if plan.precision == "float16" and plan.runtime == "onnxruntime":
+        about["largest_value"] = largest_value(source, held_out)
     beside = dict(made.contents)
     model = beside.pop(XML if plan.runtime == "openvino" else ONNX)
     record = {
         "precision": plan.precision,
         "lower_precision": {
             "runtime": plan.runtime,
-            **made.about,
+            **about,
             "calibration_frames": {} if plan.calibration is None else plan.calibration.hashes,
             "check_frames": held_out.hashes,
             "max_changed": plan.max_changed,

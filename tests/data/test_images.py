@@ -21,6 +21,7 @@ from segunc.data.images import (
     load_image,
     read_image,
     read_label_image,
+    resize_image,
 )
 from segunc.data.labels import LabelMap, check_label_files, label_map, read_label_map
 from segunc.data.masks import BINARY, check_masks
@@ -480,3 +481,18 @@ def test_three_equal_channels_never_hold_either(
     write_grey(path, values)
     with pytest.raises(InputError, match=message):
         own_map(tmp_path, *rows).read(path)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("size", [(48, 64), (32, 48), (96, 100), (63, 120)])
+def test_each_of_many_channels_is_resized_as_alone(
+    size: tuple[int, int], dtype: type[np.uint8] | type[np.float32]
+) -> None:
+    """OpenCV shrinks no image of more than four channels by areas that are no whole pixels."""
+    values = np.random.default_rng(0).integers(0, 256, (64, 100, 6), dtype=np.uint8)
+    image = values if dtype is np.uint8 else values.astype(np.float32) / np.float32(255)
+    resized = resize_image(image, size)
+    assert resized.dtype == dtype
+    for channel in range(6):
+        alone = resize_image(image[..., channel : channel + 1], size)
+        assert np.abs(resized[..., channel].astype(float) - alone[..., 0]).max() < 1e-5

@@ -2,6 +2,7 @@
 be a file is refused.
 """
 
+import errno
 import hashlib
 import importlib.util
 import io
@@ -23,6 +24,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from google.protobuf.message import EncodeError
 from torch import Tensor, nn
 
 import segunc
@@ -786,6 +788,58 @@ def test_a_program_on_a_full_disk_is_an_error_that_can_be_told() -> None:
         graph.write_pt2(program, disk, {})
 
 
+class Entropy(nn.Module):
+    """A graph with one output."""
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        return {"entropy": image.mean(1)}
+
+
+def test_a_network_of_more_weights_than_one_file_holds_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = torch.export.export(Entropy(), (torch.zeros(1, 3, 8, 8),))
+    made = Mock()
+    made.model_proto.SerializeToString.side_effect = EncodeError("Failed to serialize proto")
+    monkeypatch.setattr(torch.onnx, "export", Mock(return_value=made))
+    with pytest.raises(
+        InputError, match=r"more weights than one ONNX file holds, .* Hint: `to` pt2"
+    ):
+        graph.write_onnx(program, io.BytesIO(), {})
+
+
+def test_a_full_disk_leaves_both_files_of_an_earlier_export(
+    small: Path, tmp_path: Path, toy_set: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenVINO reads model.xml with any model.bin, also with the weights of another model."""
+    pytest.importorskip("openvino")
+    options: dict[str, Any] = {
+        "model": small,
+        "to": "openvino",
+        "out": tmp_path,
+        "scores": ["entropy"],
+        "precision": "float16",
+        "check_frames": toy_set / "leftImg8bit",
+        "max_changed": 1.0,
+    }
+    segunc.export(**options)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert before.keys() == {"model.xml", "model.bin", "model.json"}
+    name_while_written = hashlib.blake2b(b"model.bin", digest_size=16).hexdigest()
+    open_file = Path.open
+
+    def open_where_there_is_room(path: Path, *how: Any, **named: Any) -> Any:
+        if name_while_written in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return open_file(path, *how, **named)
+
+    monkeypatch.setattr(Path, "open", open_where_there_is_room)
+    with pytest.raises(OSError, match="No space left on device"):
+        segunc.export(seed=1, **options)
+    monkeypatch.undo()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_a_wrong_file_replaces_nothing(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -985,3 +1039,63 @@ def test_a_file_of_any_size_says_for_which_size_its_promise_holds(
     notes = _notes(options, sampler, Placement(SIZE), threshold, model.network.description)
     note = "the promise holds for images of 64x128 alone, and the file takes any size"
     assert note in notes
+
+
+@pytest.fixture(scope="module")
+def with_sets(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with class sets, whose inference size is SIZE."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(40, 3, *SIZE, generator=generator)
+    labels = torch.randint(0, 4, (40, *SIZE), generator=generator)
+    batches = [(images[first : first + 2], labels[first : first + 2]) for first in range(0, 40, 2)]
+    folder = tmp_path_factory.mktemp("sets") / "model"
+    segunc.PredictionSets(level=0.3).fit(segunc.load(small), batches).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        ({}, None),
+        (
+            {"size": (56, 40)},
+            "the class sets were calibrated on frames at 40x56, and the network sees these at "
+            "56x40, so their promise does not hold here",
+        ),
+        (
+            {"size": "dynamic"},
+            "the class sets were calibrated on frames at 40x56, and the file takes any size: their "
+            "promise holds for the former alone",
+        ),
+    ],
+    ids=["same", "other", "any"],
+)
+def test_class_sets_say_for_which_size_their_promise_holds(
+    with_sets: Path, tmp_path: Path, options: dict[str, Any], note: str | None
+) -> None:
+    made = segunc.export(model=with_sets, to="pt2", out=tmp_path, scores=["set-size"], **options)
+    assert [text for text in made.notes if "class sets" in text] == ([note] if note else [])
+    record = json.loads(made.record.read_text())["class_sets"]
+    assert record["condition"].startswith("It holds where frames come as the 40 of the calibration")
+
+
+def test_class_sets_of_a_lower_precision_have_no_promise(
+    with_sets: Path, toy_set: Path, tmp_path: Path
+) -> None:
+    made = segunc.export(
+        model=with_sets,
+        to="onnx",
+        out=tmp_path,
+        scores=["set-size"],
+        precision="float16",
+        check_frames=toy_set / "leftImg8bit",
+        max_changed=1.0,
+    )
+    note = (
+        "the class sets were calibrated on maps of the model itself, and their promise does not "
+        "hold for maps of a file of float16"
+    )
+    assert note in made.notes
+    metadata = onnx.load(tmp_path / "model.onnx").metadata_props
+    inside = {entry.key: entry.value for entry in metadata}
+    assert json.loads(inside["class_sets"])["condition"] == note

@@ -134,6 +134,57 @@ def test_the_network_is_float16_and_the_formulas_are_float32(
     assert lower["price"]["scores"]["entropy"]["over_many_codes"] < 0.1
 
 
+def test_frames_of_uint8_that_grow_stay_finite_in_float16(
+    model: Path, frames: Path, tmp_path: Path
+) -> None:
+    """ONNX Runtime computes float16 in float32 on a CPU. The evaluator of ONNX does not: it rounds
+    each result to float16, as a GPU does."""
+    from onnx.reference import ReferenceEvaluator
+
+    options: dict[str, Any] = {"precision": "float16", "check_frames": frames, "size": (160, 320)}
+    exported(model, tmp_path, input="uint8", frame_size=(64, 128), **options)
+    evaluator = ReferenceEvaluator(str(tmp_path / "model.onnx"))
+    white = np.full((1, 64, 128, 3), 255, np.uint8)
+    (entropy,) = evaluator.run(["entropy"], {"image": white})
+    run = lower_precision.open_onnx((tmp_path / "model.onnx").read_bytes())
+    expected = run(torch.from_numpy(white))["entropy"]
+    np.testing.assert_allclose(entropy, expected, rtol=0, atol=0.01)
+
+
+def test_values_that_float16_does_not_hold_are_noted(
+    model: Path, frames: Path, tmp_path: Path
+) -> None:
+    """On a CPU the price does not show them."""
+    from onnx.reference import ReferenceEvaluator
+
+    folder = tmp_path / "large"
+    network = Small()
+    with torch.no_grad():
+        # Feature maps of 1e6, which the last convolution makes small again.
+        network.layers[4].weight.mul_(1e6)
+        network.layers[4].bias.mul_(1e6)
+        network.layers[6].weight.mul_(1e-6)
+    segunc.wrap(network, CLASSES, inference_size=SIZE, factory=SMALL).save(folder)
+    options: dict[str, Any] = {"to": "onnx", "precision": "float16", "scores": SCORES}
+    made = segunc.export(model=folder, out=tmp_path / "out", check_frames=frames, **options)
+    assert made.price is not None
+    assert made.price.changed <= 0.05
+    (note,) = [text for text in made.notes if "float16 holds" in text]
+    assert note.startswith("the network reaches ")
+    assert note.endswith(
+        " on these frames, and float16 holds at most 65,504: on a device that computes in float16 "
+        "its maps may be NaN"
+    )
+    (frame, *_) = open_source(frames).frames()
+    image = network_input([frame.image], SIZE).numpy()
+    evaluator = ReferenceEvaluator(str(tmp_path / "out" / "model.onnx"))
+    assert np.isnan(evaluator.run(["entropy"], {"image": image})[0]).any()
+    made = segunc.export(model=model, out=tmp_path / "same", check_frames=frames, **options)
+    assert not any("float16 holds" in note for note in made.notes)
+    record = json.loads(made.record.read_text())["lower_precision"]
+    assert 0 < record["largest_value"] < 100
+
+
 def test_int8_quantises_convolutions_alone(int8: Path) -> None:
     nodes = onnx.load(int8 / "model.onnx").graph.node
     readers: dict[str, list[str]] = {}

@@ -51,6 +51,14 @@ def test_a_flag_is_a_mask_of_zeros_and_ones() -> None:
     assert mask.tolist() == [[[0, 1, 1]]]
 
 
+@pytest.mark.parametrize("value", [0.25, 1e6], ids=["some", "none"])
+def test_what_is_no_finite_number_is_flagged(value: float) -> None:
+    """No map of such a score can be stored, so predict refuses the frame."""
+    scores = torch.tensor([[[float("nan"), float("inf"), -float("inf"), -3.0]]])
+    mask = Flag("anomaly", value)({"anomaly": scores})
+    assert mask.tolist() == [[[1, 1, 1, 0]]]
+
+
 def test_the_frames_of_a_batch_differ() -> None:
     (frames,) = check_inputs(Placement((32, 48), batch=5, frame_size=(40, 60)))
     assert frames.shape == (5, 40, 60, 3)

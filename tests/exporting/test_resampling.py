@@ -27,9 +27,11 @@ BILINEAR = [
 ]
 
 
-def levels_of(source: tuple[int, int], target: tuple[int, int]) -> tuple[torch.Tensor, ...]:
+def levels_of(
+    source: tuple[int, int], target: tuple[int, int], channels: int = 3
+) -> tuple[torch.Tensor, ...]:
     """Return frames of random pixels at the target size: resized in a graph, and by predict."""
-    pixels = np.random.default_rng(0).integers(0, 256, (2, *source, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *source, channels), dtype=np.uint8)
     images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float()
     expected = network_input(list(pixels), target) * 255
     return Resampling(source, target)(images), expected.round()
@@ -40,6 +42,16 @@ def test_means_over_areas_are_those_of_predict(
     source: tuple[int, int], target: tuple[int, int]
 ) -> None:
     levels, expected = levels_of(source, target)
+    assert torch.equal(levels, expected)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 5, 8])
+@pytest.mark.parametrize("target", [(64, 128), (52, 102)], ids=["half", "any"])
+def test_means_of_other_than_three_channels_are_those_of_predict(
+    target: tuple[int, int], channels: int
+) -> None:
+    """OpenCV rounds halves of 2 x 2 pixels up for one, three and four channels alone."""
+    levels, expected = levels_of((128, 256), target, channels)
     assert torch.equal(levels, expected)
 
 

@@ -5,6 +5,7 @@ is right has to be right, and what is wrong has to be seen.
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -431,6 +432,22 @@ def test_a_file_of_another_model_is_not_measured(
     path.with_name("model.json").unlink()
     assert call(run, out, *words, tmp_path / "abnn") == 2
     assert "model.onnx has no record of its model" in capsys.readouterr().err
+
+
+def test_a_file_of_float16_is_made_of_the_float32_file_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    pytest.importorskip("onnxruntime")
+    base = segunc.wrap(Small(), CLASSES, inference_size=TINY_SIZES[0], factory=SMALL)
+    out = tmp_path / "out"
+    contents: list[bytes] = []
+    for alpha in (0.1, 0.3):
+        model = tmp_path / f"abnn-{alpha}"
+        segunc.ABNN(alpha=alpha).fit(base).save(model)
+        exported = runtimes.Runtimes(Day(out, "cpu", tiny=True, model=model))
+        exported.file("float32")
+        contents.append(exported.file("float16").read_bytes())
+        shutil.rmtree(out / "runtimes" / "float32")
+    assert contents[0] != contents[1], "the file of another model stays"
 
 
 def test_runtimes_that_are_not_here_are_not_measured(

@@ -29,10 +29,10 @@ from torch import Tensor
 
 import segunc
 from segunc.core.errors import InputError
-from segunc.core.files import read_json
+from segunc.core.files import file_sha256, read_json, write_file
 from segunc.decisions.guarantee import model_of
 from segunc.exporting.check import check_frames
-from segunc.exporting.graph import INPUTS, PACKAGES, Maps
+from segunc.exporting.graph import INPUTS, PACKAGES, Maps, read_onnx
 from segunc.exporting.lower_precision import ONNX, lower_onnx
 from segunc.exporting.price import measure_price
 from segunc.verbs.export import RECORD, is_export_record
@@ -53,6 +53,8 @@ PROVIDERS: dict[str, Any] = {
     "CUDA": ("CUDAExecutionProvider", {"use_tf32": 0}),
 }
 TRTEXEC = "trtexec"
+PARENT = "float32_sha256"
+"""In the metadata of the float16 file, the SHA-256 of the float32 file of which it was made."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +103,28 @@ class Runtimes:
 
     def file(self, precision: str) -> Path:
         """Return the ONNX file of a precision, which the first call exports."""
+        if precision == "float32":
+            return self._float32_file()
+        source = self._float32_file()
         path = self.folder / precision / ONNX
-        source = self.folder / "float32" / ONNX
-        if path.exists() and source.exists():  # a file of float16 alone may be of any model
+        # Of another float32 file, it would be measured as if it were of this model.
+        digest = file_sha256(source)
+        if not path.exists() or _parent_of(path) != digest:
+            made = lower_onnx(source, "float16", (), {PARENT: digest})
+            write_file(path, made.contents[ONNX])
+        return path
+
+    def _float32_file(self) -> Path:
+        """Return the float32 file, which the first call exports."""
+        path = self.folder / "float32" / ONNX
+        if path.exists():
             self.check()
             return path
-        if precision == "float32":
-            size = sizes_of(self.day)[0]
-            out = path.parent
-            segunc.export(
-                model=str(self._model()), to="onnx", out=str(out), size=size, draws=DRAWS,
-                scores=SCORES,
-            )  # fmt: skip
-        else:
-            made = lower_onnx(self.file("float32"), "float16", (), {})
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(made.contents[ONNX])
+        size = sizes_of(self.day)[0]
+        segunc.export(
+            model=str(self._model()), to="onnx", out=str(path.parent), size=size, draws=DRAWS,
+            scores=SCORES,
+        )  # fmt: skip
         return path
 
     def check(self) -> None:
@@ -187,6 +195,16 @@ class Runtimes:
             largest = max(price.changed, price.scores["entropy"].over_many_codes)
             row["met"] = largest <= LARGEST_SHARE
         return row
+
+
+def _parent_of(path: Path) -> str | None:
+    """Return the SHA-256 of the float32 file of which an ONNX file was made; None where it does not
+    say.
+    """
+    for entry in read_onnx(path).metadata_props:
+        if entry.key == PARENT:
+            return str(entry.value)
+    return None
 
 
 def open_in_onnxruntime(provider: str, path: Path) -> Engine:

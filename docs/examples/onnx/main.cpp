@@ -17,14 +17,72 @@ struct Image {
     std::vector<uint8_t> rgb;  // [height, width, 3]
 };
 
+[[noreturn]] void keep_message(png_structp png, png_const_charp message) {
+    *static_cast<std::string*>(png_get_error_ptr(png)) = message;
+    png_longjmp(png, 1);
+}
+
+void ignore_warning(png_structp, png_const_charp) {}
+
+// The orientation in EXIF data, 1 (upright) where it holds none.
+uint64_t orientation(const png_byte* exif, uint64_t size) {
+    const auto number = [&](uint64_t place, int bytes) {
+        uint64_t value = 0;
+        for (int byte = 0; byte < bytes && place + bytes <= size; ++byte) {
+            const int shift = exif[0] == 'I' ? byte : bytes - 1 - byte;  // Intel's order, else Motorola's
+            value |= static_cast<uint64_t>(exif[place + byte]) << 8 * shift;
+        }
+        return value;
+    };
+    const uint64_t table = number(4, 4);
+    const uint64_t count = number(table, 2);
+    for (uint64_t entry = 0; entry < count; ++entry) {
+        const uint64_t place = table + 2 + 12 * entry;
+        if (number(place, 2) == 0x0112) return number(place + 8, 2);
+    }
+    return 1;
+}
+
+// Reads the pixels, and returns the orientation; 0 where the file is damaged. libpng jumps back to setjmp, so no object with a
+// destructor is made here.
+uint64_t read_rows(png_structp png, png_infop info, std::FILE* file, Image& image, std::vector<png_bytep>& rows) {
+    if (setjmp(png_jmpbuf(png))) return 0;
+    png_init_io(png, file);
+    png_read_info(png, info);
+    // As segunc reads frames: of 16 bits the high byte, without transparency and without a correction by gamma.
+    png_set_strip_16(png);
+    if (png_get_color_type(png, info) == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
+    if (png_get_color_type(png, info) == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(png);
+    png_set_strip_alpha(png);
+    png_set_gray_to_rgb(png);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+    image.height = png_get_image_height(png, info);
+    image.width = png_get_image_width(png, info);
+    image.rgb.resize(3 * image.height * image.width);
+    for (int64_t row = 0; row < image.height; ++row) rows.push_back(&image.rgb[3 * image.width * row]);
+    png_read_image(png, rows.data());
+    png_read_end(png, info);
+    png_bytep exif = nullptr;
+    png_uint_32 size = 0;
+    return png_get_eXIf_1(png, info, &size, &exif) ? orientation(exif, size) : 1;
+}
+
 Image read_png(const std::string& path) {
-    png_image png{};
-    png.version = PNG_IMAGE_VERSION;
-    if (!png_image_begin_read_from_file(&png, path.c_str())) throw std::runtime_error(path + ": " + png.message);
-    png.format = PNG_FORMAT_RGB;
-    Image image{png.height, png.width, std::vector<uint8_t>(PNG_IMAGE_SIZE(png))};
-    const png_color black{0, 0, 0};  // behind transparent pixels
-    if (!png_image_finish_read(&png, &black, image.rgb.data(), 0, nullptr)) throw std::runtime_error(path + ": " + png.message);
+    std::FILE* file = std::fopen(path.c_str(), "rb");
+    if (file == nullptr) throw std::runtime_error(path + " cannot be read");
+    std::string message = "not enough memory";
+    Image image{};
+    std::vector<png_bytep> rows;
+    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &message, keep_message, ignore_warning);
+    png_infop info = png == nullptr ? nullptr : png_create_info_struct(png);
+    const uint64_t turned = info == nullptr ? 0 : read_rows(png, info, file, image, rows);
+    png_destroy_read_struct(&png, &info, nullptr);
+    std::fclose(file);
+    if (turned == 0) throw std::runtime_error(path + ": " + message);
+    if (turned > 1 && turned <= 8) {
+        throw std::runtime_error(path + " has the EXIF orientation " + std::to_string(turned) + ", and this program turns no image: store it upright");
+    }
     return image;
 }
 
