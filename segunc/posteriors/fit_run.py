@@ -12,8 +12,7 @@ import torch
 from segunc.core.errors import InputError, NoteWarning
 from segunc.core.version import now
 from segunc.data.datasets import DATA_OF_PROGRAM
-from segunc.data.training_frames import SEEN_SPLITS
-from segunc.data.training_frames import SELECTION, note_on_epoch_frames
+from segunc.data.training_frames import SEEN_SPLITS, SELECTION, note_on_epoch_frames
 from segunc.posteriors.map_records import chosen_on
 from segunc.posteriors.model import Attachment, Model, configuration_documents
 from segunc.sampling.sampler import caller_level
