@@ -169,8 +169,13 @@ def split_at_the_tail(model: Any) -> tuple[Any, list[Any]]:
     return network, tail
 
 
+LOWEST_VALUE = -1e30
+"""Lower values are those of a mask, such as -inf before a softmax, which may be -inf in float16."""
+
+
 def largest_value(source: Path, frames: Iterable[Tensor]) -> float:
-    """Return the largest absolute value of all float32 tensors in the network of an ONNX file.
+    """Return the largest absolute value of all float32 tensors in the network of an ONNX file,
+    those of masks left out; where one is infinite, the largest of float32.
 
     A device that computes in float16 has infinity in place of values above :data:`FLOAT16_MAX`.
     ONNX Runtime on a CPU computes float16 in float32, so the maps that it gives do not show it.
@@ -189,24 +194,43 @@ def largest_value(source: Path, frames: Iterable[Tensor]) -> float:
     maxima: list[str] = []
     for node in network.graph.node:
         for name in node.output:
-            if types.get(name) != onnx.TensorProto.FLOAT:
-                continue
-            largest = f"{name}_largest"
-            nodes.append(onnx.helper.make_node("Abs", [name], [f"{name}_absolute"]))
-            reduced = [f"{name}_absolute"]
-            nodes.append(onnx.helper.make_node("ReduceMax", reduced, [largest], keepdims=0))
-            maxima.append(largest)
+            if types.get(name) == onnx.TensorProto.FLOAT:
+                nodes += _nodes_of_largest(name)
+                maxima.append(nodes[-1].output[0])
     nodes.append(onnx.helper.make_node("Max", maxima, ["largest"]))
-    output = onnx.helper.make_tensor_value_info("largest", onnx.TensorProto.FLOAT, [])
+    lowest = onnx.numpy_helper.from_array(np.float32(LOWEST_VALUE), "lowest")
+    zero = onnx.numpy_helper.from_array(np.float32(0), "zero")
     graph = onnx.helper.make_graph(
-        nodes, "largest", network.graph.input, [output], initializer=network.graph.initializer
+        nodes,
+        "largest",
+        network.graph.input,
+        [onnx.helper.make_tensor_value_info("largest", onnx.TensorProto.FLOAT, [])],
+        initializer=[*network.graph.initializer, lowest, zero],
     )
     watched = onnx.helper.make_model(
         graph, opset_imports=network.opset_import, functions=network.functions
     )
     watched.ir_version = network.ir_version
     run = open_onnx(watched.SerializeToString())
-    return max(float(run(frame)["largest"]) for frame in frames)
+    largest_of_frames = max(float(run(frame)["largest"]) for frame in frames)
+    return min(largest_of_frames, float(np.finfo(np.float32).max))
+
+
+def _nodes_of_largest(name: str) -> list[Any]:
+    """Return the nodes that find the largest absolute value of a tensor, of which the last one has
+    it as its output. They read the constants ``lowest`` and ``zero``.
+    """
+    from onnx.helper import make_node
+
+    is_of_mask = f"{name}_is_of_mask"
+    kept = f"{name}_kept"
+    absolute = f"{name}_absolute"
+    return [
+        make_node("Less", [name, "lowest"], [is_of_mask]),
+        make_node("Where", [is_of_mask, "zero", name], [kept]),
+        make_node("Abs", [kept], [absolute]),
+        make_node("ReduceMax", [absolute], [f"{name}_largest"], keepdims=0),
+    ]
 
 
 def _joined(model: Any, network: Any, tail: Sequence[Any]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import segunc
@@ -180,6 +181,29 @@ def test_values_that_float16_does_not_hold_are_noted(
     evaluator = ReferenceEvaluator(str(tmp_path / "out" / "model.onnx"))
     assert np.isnan(evaluator.run(["entropy"], {"image": image})[0]).any()
     made = segunc.export(model=model, out=tmp_path / "same", check_frames=frames, **options)
+    assert not any("float16 holds" in note for note in made.notes)
+    record = json.loads(made.record.read_text())["lower_precision"]
+    assert 0 < record["largest_value"] < 100
+
+
+class Masked(Small):
+    """All but the strongest features are masked by -inf before a softmax."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.layers[:-1](x)
+        features = features.masked_fill(features < features.amax(1, keepdim=True), -torch.inf)
+        logits = self.layers[-1](features.softmax(1))
+        return F.interpolate(logits, x.shape[-2:], mode="nearest")
+
+
+MASKED = f"{__name__}:Masked"
+
+
+def test_a_mask_is_no_value_that_float16_does_not_hold(frames: Path, tmp_path: Path) -> None:
+    segunc.wrap(Masked(), CLASSES, inference_size=SIZE, factory=MASKED).save(tmp_path / "masked")
+    options: dict[str, Any] = {"to": "onnx", "precision": "float16", "max_changed": 1.0}
+    out = tmp_path / "out"
+    made = segunc.export(model=tmp_path / "masked", out=out, check_frames=frames, **options)
     assert not any("float16 holds" in note for note in made.notes)
     record = json.loads(made.record.read_text())["lower_precision"]
     assert 0 < record["largest_value"] < 100
