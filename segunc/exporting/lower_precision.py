@@ -198,8 +198,8 @@ def largest_value(source: Path, frames: Iterable[Tensor]) -> float:
                 nodes += _nodes_of_largest(name)
                 maxima.append(nodes[-1].output[0])
     nodes.append(onnx.helper.make_node("Max", maxima, ["largest"]))
-    lowest = onnx.numpy_helper.from_array(np.float32(LOWEST_VALUE), "lowest")
-    zero = onnx.numpy_helper.from_array(np.float32(0), "zero")
+    lowest = onnx.numpy_helper.from_array(np.asarray(LOWEST_VALUE, np.float32), "lowest")
+    zero = onnx.numpy_helper.from_array(np.zeros((), np.float32), "zero")
     graph = onnx.helper.make_graph(
         nodes,
         "largest",

@@ -29,8 +29,8 @@ from segunc.training.config import (
     S,
     environment,
 )
-from segunc.training.fit_data import DataSource
-from segunc.training.lightning_runs import claim_checkpoints, fit
+from segunc.training.fit_data import DataSource, note_on_processes
+from segunc.training.lightning_runs import claim_checkpoints, fit, processes_of
 from segunc.training.losses import balanced_weights
 
 
@@ -201,6 +201,9 @@ class FinetuneRun(FitRun[S]):
             trainer = make_trainer(self.trainer, self.out, "finetune", quiet=self.quiet)
             start = time.perf_counter()
             batches = self.data.train_dataloader()
+            note = note_on_processes(batches, processes_of(trainer))
+            if note:
+                warnings.warn(note, NoteWarning, stacklevel=caller_level())
             processes = fit(
                 trainer,
                 task,

@@ -210,6 +210,21 @@ class CountedLoader:
             yield batch
 
 
+def note_on_processes(batches: Any, processes: int) -> str:
+    """Return what a user should know of a training by several processes; empty for nothing.
+
+    Args:
+        batches: what the Trainer takes its batches from, in each process.
+        processes: that train.
+    """
+    if processes == 1 or not isinstance(batches, CountedLoader):
+        return ""
+    return (
+        f"each of the {processes} processes trains on all batches of the loader, because only the "
+        "frames of a data set are shared out; give each process a loader of its own frames"
+    )
+
+
 @dataclass
 class LoaderData:
     """Loaders of a program, in the form of :class:`FitData`.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +90,28 @@ def test_a_posterior_is_fitted_on_batches(settings: Any) -> None:
     again = settings.fit(base(), DataLoader(batches(), batch_size=None), **options)
     assert fitted.posterior_sha256 == again.posterior_sha256
     assert fitted.posterior.method == settings.method
+
+
+TWO_PROCESSES = """
+import segunc
+from tests.posteriors.test_fit_data import base, batches
+
+trainer = {"devices": 2, "accelerator": "cpu", "strategy": "ddp", "precision": "32-true"}
+made = segunc.ABNN(epochs=1).fit(base(), batches(count=3), trainer=trainer)
+print("steps:", made.record["provenance"]["steps"])
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_say_that_each_trains_on_the_whole_loader(tmp_path: Path) -> None:
+    script = tmp_path / "two.py"
+    script.write_text(TWO_PROCESSES)
+    environment = {**os.environ, "PYTHONPATH": str(Path(segunc.__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    # A batch of each process is a step: three steps have all three batches twice.
+    assert "steps: 3" in done.stdout
+    assert "each of the 2 processes trains on all batches of the loader" in done.stderr
 
 
 def test_class_weights_come_from_the_labels_of_a_loader() -> None:
