@@ -21,6 +21,7 @@ from segunc.training.config import (
     FinetuneConfig,
     FitConfig,
     S,
+    images_of,
     list_of_frames,
     settings_of_training,
 )
@@ -164,7 +165,7 @@ class FitRun(Generic[S]):
         """Return the split that a record names: of frames of ``train`` that stand in for ``val``
         another one than ``val``.
         """
-        if split != "val" or not self.source or getattr(self.settings, "images", None):
+        if split != "val" or not self.source or images_of(self.settings):
             return split
         selects_on_train = getattr(self.data, "selects_on_train", None)
         return SELECTION if selects_on_train is not None and selects_on_train() else split
@@ -196,7 +197,8 @@ class FitRun(Generic[S]):
         nothing knows later which frames they were.
         """
         dataset = self.config.data.get("dataset")
-        images = getattr(self.settings, "images", None) or getattr(self.settings, "input", None)
+        # A student learns from the frames of its input.
+        images = images_of(self.settings) or getattr(self.settings, "input", None)
         if images:
             return {"dataset": dataset, SEEN_SPLITS: [{"dataset": str(images), "split": "train"}]}
         needs = getattr(self.settings, "uses_data", {"train": "what is trained"})

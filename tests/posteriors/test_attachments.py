@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from segunc.affine.posterior import Deterministic
 from segunc.baselines.temperature import Calibration
 from segunc.core.errors import InputError
 from segunc.core.files import file_sha256, write_record
@@ -163,7 +164,7 @@ def test_one_that_acts_on_the_mean_leaves_the_logits(abnn: Path, tmp_path: Path)
 def earlier() -> Model:
     """A model whose attachments were written by an earlier version."""
     nothing: Any = None
-    model = Model(nothing, nothing, "base", "posterior", None, {}, EARLIER)
+    model = Model(nothing, Deterministic(), "base", "posterior", None, {}, EARLIER)
     for kind in attachments_in(EARLIER):
         model.attachments[Path(kind.file).stem] = kind.load(EARLIER, model)
     return model

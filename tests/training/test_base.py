@@ -561,7 +561,9 @@ def test_a_batch_of_one_before_a_batchnorm_of_one_value(
     def step(*_: object, **__: object) -> None:
         network(torch.rand(size, 3, *crop))
 
-    trainer: Any = SimpleNamespace(fit=step, interrupted=False, global_step=0)
+    trainer: Any = SimpleNamespace(
+        fit=step, interrupted=False, global_step=0, num_devices=1, num_nodes=1
+    )
     task: Any = None
     with pytest.raises(InputError, match=r"data\.batch_size` 2") if refused else nullcontext():
         fit(trainer, task, None)

@@ -183,7 +183,7 @@ def test_an_export_with_a_changed_record_is_not_replaced(bases: list[Path], tmp_
         segunc.export(model=bases[0], out=tmp_path, to="pt2", draws=2)
 
 
-@pytest.mark.parametrize("last", ["record", "finish"])
+@pytest.mark.parametrize("last", ["record", "remove_draws"])
 def test_an_export_that_was_killed_is_made_again(
     bases: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
