@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from segunc.colours import DisplayRange, colourise
+from segunc.colours import DisplayRange
 from segunc.core.errors import InputError, one_line
 from segunc.core.removal import Ledger
 from segunc.data.images import Image
@@ -20,6 +20,7 @@ from segunc.decisions.flags import Threshold, ranking_score, smallest_object_of
 from segunc.decisions.preparation import counted_pixels
 from segunc.gallery.alarms import Alarm, find_alarms
 from segunc.gallery.condensed import Values, condense, map_script, packed, picture_script, shrink
+from segunc.gallery.drawing import score_colours
 from segunc.maps import labelled
 from segunc.maps.encoding import encode_jpeg
 from segunc.maps.folder import PREDICTION
@@ -198,8 +199,9 @@ class FrameFiles:
             self._describe_strongest(row, score, values, threshold)
         if not row.statistics[score]:
             row.problems.append(f"{score} holds NaN or infinite values, so it has no statistics")
-        small = np.nan_to_num(shrink(values, THUMBNAIL_WIDTH), nan=self.ranges[score].low)
-        self._write_thumbnail(row, score, colourise(small, self.ranges[score]))
+        small = shrink(values, THUMBNAIL_WIDTH)
+        kept = self.reader.kept(small.shape)
+        self._write_thumbnail(row, score, score_colours(small, self.ranges[score], kept))
         return values
 
     def _prepared(self, name: str, score: str, values: Values) -> Values:

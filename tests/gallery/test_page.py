@@ -23,6 +23,7 @@ import segunc
 from segunc.cli.main import main
 from segunc.core.errors import InputError
 from segunc.core.removal import LEDGER, Ledger
+from segunc.data.images import read_image
 from segunc.data.labels import LabelMap
 from segunc.gallery.colours import page_ranges
 from segunc.gallery.condensed import condense
@@ -551,6 +552,19 @@ def test_pixels_outside_a_mask_are_ignored_in_labels(
     index = write_page(copy, tmp_path / "review", anomaly_labels=scene.anomaly)
     assert column(index, "objects") == [0, 0, 1, 0, None, None]
     assert "A mask was left out" in notices(index)
+
+
+def test_thumbnails_stripe_what_a_mask_leaves_out(scene: Scene, tmp_path: Path) -> None:
+    """Its colour alone is that of a score of 0, which says that the network is certain."""
+    kept = np.full(SIZE, 255, np.uint8)
+    kept[:, :20] = 0
+    assert cv2.imwrite(str(tmp_path / "mask.png"), kept)
+    maps = write_maps(scene.images, tmp_path / "maps", region=Region(tmp_path / "mask.png"))
+    write_page(maps, tmp_path / "page")
+    (thumbnail,) = (tmp_path / "page/thumbnails/000005").glob("entropy-*.jpg")
+    masked = read_image(thumbnail)[:, :16].astype(int)
+    assert masked.max() < 100
+    assert np.ptp(masked[..., 2]) > 20
 
 
 def test_pixels_outside_a_mask_are_no_alarm_at_threshold_0(copy: Path, tmp_path: Path) -> None:
