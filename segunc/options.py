@@ -636,8 +636,8 @@ class SamplingOptions(DeviceOptions):
         size (HxW): height and width to which frames are resized for the network; maps keep the size
             of the frame (default: the inference size of the model, if it has one)
         chunk (N): number of draws that run as one batch (default: as many as memory allows)
-        precision: number format of the network (default auto: bfloat16 if the hardware multiplies
-            in it and the network suits it, otherwise float32)
+        precision: number format of the network (default auto: bfloat16 if the hardware is faster
+            with it and the network suits it, otherwise float32)
         threads (N): CPU threads of the network (default: all cores)
         compile: compile the network (on, also without a word). It then runs faster, after one
             compilation for each size of frames. auto, of predict alone, measures the first frame,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -52,21 +54,46 @@ def choose_precision(
 ) -> Precision:
     """Return the precision that was asked for.
 
-    ``auto`` is bfloat16 if the hardware multiplies it. A CPU computes in float32 above
-    :data:`MAX_DEPTHWISE_SHARE`. The network takes images of so many ``channels``.
+    ``auto`` is bfloat16 on a GPU that multiplies it, and on a CPU that is faster with it. A CPU
+    computes in float32 above :data:`MAX_DEPTHWISE_SHARE`. The network takes images of so many
+    ``channels``.
     """
     if text != "auto":
         return "float32" if text == "float32" else "bfloat16"
     if device.type != "cpu":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    if is_faster_in_bfloat16() and depthwise_share(network, channels) <= MAX_DEPTHWISE_SHARE:
+        return "bfloat16"
+    return "float32"
+
+
+def is_faster_in_bfloat16() -> bool:
+    """Return whether convolutions of this CPU are faster in bfloat16 than in float32.
+
+    They are with AMX, and with the instructions of AVX-512 on processors of AMD. On Intel's these
+    instructions alone are slower than float32, and many virtual machines hide AMX.
+    """
     # oneDNN that is told to use less of the processor emulates bfloat16, thirty times slower than
     # float32.
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT").upper()
-    is_native = any(word in limit for word in ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL"))
-    is_capable = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-    if is_native and is_capable and depthwise_share(network, channels) <= MAX_DEPTHWISE_SHARE:
-        return "bfloat16"
-    return "float32"
+    uses_all = limit in ("DEFAULT", "ALL")
+    if torch.cpu._is_amx_tile_supported() and (uses_all or "AMX" in limit):
+        return True
+    uses_avx512 = uses_all or any(word in limit for word in ("BF16", "FP16", "AMX", "AVX10"))
+    if not uses_avx512 or not torch.cpu._is_avx512_bf16_supported():
+        return False
+    return any("AuthenticAMD" in line for line in processor_lines())
+
+
+def processor_lines() -> list[str]:
+    """Return what Linux says of the processors, as ``key : value``; elsewhere one line, the name.
+
+    On Windows, the name ends with the vendor.
+    """
+    try:
+        return Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return [f"model name : {platform.machine()} {platform.processor()}"]
 
 
 @torch.no_grad()

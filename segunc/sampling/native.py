@@ -12,7 +12,6 @@ import functools
 import hashlib
 import math
 import os
-import platform
 import shutil
 import stat
 import subprocess
@@ -25,6 +24,7 @@ from typing import Any
 
 import torch
 
+from segunc.core.device import processor_lines
 from segunc.core.files import own_folder, read_bytes, user_folder, write_atomically
 
 FLAGS = (
@@ -165,12 +165,9 @@ def _is_own(path: Path) -> bool:
 
 def _cpu() -> str:
     """Return what decides the instructions of this CPU."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:
-        return platform.processor() + platform.machine()
     kept = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(kept)))
+    lines = [line for line in processor_lines() if line.startswith(kept)]
+    return "\n".join(dict.fromkeys(lines))
 
 
 def in_threads(work: Callable[[int, int], None], count: int, threads: int) -> None:

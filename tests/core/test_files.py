@@ -286,6 +286,7 @@ CHECKED = "is_file is asked before the library opens it"
 OWN = "a file of the package, or one that the same run has just written"
 ALLOWED = {
     "cli/main.py os.open": "the null device",
+    "core/device.py Path('/proc/cpuinfo').read_text": "the kernel's",
     "core/files.py open": "this is the door",
     "core/files.py os.open": "this is the door",
     "core/files.py partial.open": "writes",
@@ -309,7 +310,6 @@ ALLOWED = {
     "networks/weights.py safe_open": CHECKED,
     "verbs/init.py (resources.files('segunc.verbs') / name).read_text": OWN,
     "networks/weights.py torch.load": FROM_BYTES,
-    "sampling/native.py Path('/proc/cpuinfo').read_text": "the kernel's",
     "sampling/native.py path.read_text": OWN,
 }
 
