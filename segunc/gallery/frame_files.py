@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import cv2
 import numpy as np
@@ -16,6 +16,7 @@ from segunc.colours import DisplayRange
 from segunc.core.errors import InputError, one_line
 from segunc.core.removal import Ledger
 from segunc.data.images import Image
+from segunc.data.labels import IGNORE
 from segunc.decisions.flags import Threshold, ranking_score, smallest_object_of
 from segunc.decisions.preparation import counted_pixels
 from segunc.gallery.alarms import Alarm, find_alarms
@@ -43,6 +44,8 @@ THUMBNAIL_HASH_LENGTH = 8  # hexadecimal digits of its SHA-256
 IMAGE_QUALITY = 80  # of JPEG
 MAX_REGIONS = 200  # of a shrunk map: one byte holds the number of each, and its line takes 60
 LOWEST = np.finfo(np.float32).min  # what -inf becomes in a table of the page
+
+Map = TypeVar("Map", Values, Label)
 
 
 def labelled_objects(
@@ -177,7 +180,7 @@ class FrameFiles:
             return
         prediction = row.attempt(self.reader.prediction, row.name)
         if prediction is not None:
-            self._write_map(row, PREDICTION, prediction)
+            self._write_map(row, PREDICTION, self._without_masked(prediction, IGNORE))
 
     def _write_score(self, row: FrameRow, score: str) -> Values | None:
         """Write map and thumbnail of a score and describe it in the row; return the map in real
@@ -193,7 +196,7 @@ class FrameFiles:
         values = prepared
         if values is None:
             return None
-        self._write_map(row, score, values)
+        self._write_map(row, score, self._without_masked(values, np.nan))
         threshold = self._threshold(score)
         if threshold is not None:
             self._describe_strongest(row, score, values, threshold)
@@ -203,6 +206,15 @@ class FrameFiles:
         kept = self.reader.kept(small.shape)
         self._write_thumbnail(row, score, score_colours(small, self.ranges[score], kept))
         return values
+
+    def _without_masked(self, values: Map, filling: float) -> Map:
+        """Return a map ``[H, W]`` with a filling where a mask leaves pixels out. The 0 that maps
+        hold there would look like a certain pixel of the first class.
+        """
+        kept = self.reader.kept(values.shape)
+        if kept is None:
+            return values
+        return cast(Map, np.where(kept, values, values.dtype.type(filling)))
 
     def _prepared(self, name: str, score: str, values: Values) -> Values:
         """Return the map of a score as its threshold sees it, float32 ``[H, W]``.

@@ -194,7 +194,7 @@ def notices(
         yield f"{known}."
     if reader.region is not None:
         yield (
-            "A mask was left out of these maps: its pixels are 0 in every map and ignored in "
-            "every label."
+            "A mask was left out of these maps: its pixels have no value and are ignored in every "
+            "label."
         )
     yield from labels.gaps(len(names))

@@ -567,6 +567,25 @@ def test_thumbnails_stripe_what_a_mask_leaves_out(scene: Scene, tmp_path: Path) 
     assert np.ptp(masked[..., 2]) > 20
 
 
+def test_the_frame_view_shows_no_value_outside_a_mask(
+    scene: Scene, tmp_path: Path, visit: Visit
+) -> None:
+    """Maps hold 0 there, which would look like a certain pixel of the first class."""
+    kept = np.full(SIZE, 255, np.uint8)
+    kept[:, :20] = 0
+    assert cv2.imwrite(str(tmp_path / "mask.png"), kept)
+    maps = write_maps(scene.images, tmp_path / "maps", region=Region(tmp_path / "mask.png"))
+    index = write_page(maps, tmp_path / "page")
+    for content in ("entropy", "prediction"):
+        _, codes = carried_codes(index, content)
+        assert (codes[:, :20] == 255).all()
+        assert (codes[:, 20:] != 255).all()
+    visit.open_frame(index, NAMES[5], "&layer=entropy&probe=5,5")
+    visit.shown("#values [data-content=entropy]", "no value")
+    visit.shown("#values [data-content=prediction]", "ignored")
+    visit.shown("figure.legend", "grey: no value")
+
+
 def test_pixels_outside_a_mask_are_no_alarm_at_threshold_0(copy: Path, tmp_path: Path) -> None:
     """Maps hold 0 there, which is above a threshold of an energy, too."""
     mask = np.full((30, 40), 255, np.uint8)
@@ -594,7 +613,7 @@ def test_pixels_outside_a_mask_are_never_above_a_negative_threshold(
     visit.open_frame(index, NAMES[5], f"&score={LOGIT}&layer={LOGIT}&flags=1&threshold=-5")
     boxes = visit.page.evaluate("segunc.regions.shown().map(({ region }) => region.box)")
     assert boxes == [[20, 0, 20, 30]]
-    visit.shown("#flagged", "50.00 % of the frame")
+    visit.shown("#flagged", "100.00 % of the pixels with a value")
 
 
 def test_an_object_is_found_at_the_share_of_the_threshold(scene: Scene, tmp_path: Path) -> None:

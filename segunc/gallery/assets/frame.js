@@ -468,6 +468,10 @@
     return seen ? maps.peek(table.place(index), "label/anomaly") : null;
   }
 
+  /* So many pixels as a share of those that count. */
+  const shareOfFrame = (pixels, { valued, hasGaps }) =>
+    `${percent(pixels, valued)} of the ${hasGaps ? "pixels with a value" : "frame"}`;
+
   /* How much of the frame, of its labelled anomaly and of the rest lies at or above the
      threshold. */
   function showFlagged(index) {
@@ -480,9 +484,7 @@
     const label = outlinedLabel(index);
     const { all, flagged, pixels } = countFlagged(map, threshold, label);
     const name = layers.name(score);
-    const words = [
-      `${name} ≥ ${thresholdText(threshold)}: ${percent(all, map.codes.length)} of the frame`,
-    ];
+    const words = [`${name} ≥ ${thresholdText(threshold)}: ${shareOfFrame(all, map)}`];
     if (pixels[1]) words.push(`${percent(flagged[1], pixels[1])} of the labelled anomaly`);
     if (pixels[0]) words.push(`${percent(flagged[0], pixels[0])} of the normal pixels`);
     const ignored = label ? map.codes.length - pixels[0] - pixels[1] : 0;

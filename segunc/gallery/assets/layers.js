@@ -137,7 +137,8 @@
       if (layer === "overlay") return tintColour(score, map.table[code]);
       if (score) return scoreColour(score, map.table[code]);
       if (layer === "label/anomaly") return [RIGHT, ANOMALY][code] ?? IGNORED;
-      if (layer === "label/truth" && code === 255) return IGNORED;
+      const isIgnored = code === 255 && (layer === "label/truth" || !page.classes[code]);
+      if (isIgnored) return IGNORED;
       return classColour(code);
     };
     return Uint32Array.from({ length: 256 }, (_, code) => colourOf(code));
@@ -170,11 +171,12 @@
 
   const css = (c) => `rgb(${c & 255} ${(c >> 8) & 255} ${(c >> 16) & 255})`;
 
-  function scoreLegend(score) {
+  /* The colours of a score; `hasGaps` says that the map beside it has pixels without a value. */
+  function scoreLegend(score, hasGaps = false) {
     const { unit, ticks, measured_to: measured, words } = page.scores[score];
     const beyond = measured === null ? "" : `, measured up to ${measured}`;
-    const about =
-      (words || unit) + (measured === null ? "" : "; hatched: beyond what was measured");
+    const hatched = measured === null ? "" : "; hatched: beyond what was measured";
+    const about = (words || unit) + hatched + (hasGaps ? "; grey: no value" : "");
     const bar = element(
       "div",
       {
@@ -247,7 +249,7 @@
   function legendOf(layer, [map]) {
     if (layer === "image") return null;
     const score = scoreOf(layer);
-    if (score) return scoreLegend(score);
+    if (score) return scoreLegend(score, map.hasGaps);
     const list = element("ul", { class: "swatches" }, ...swatchesOf(layer, map).map(swatchItem));
     return element(
       "figure",

@@ -250,7 +250,11 @@
       "One value has one colour in every frame. ≤ and ≥ mark ends whose colour stands for more. " +
       "Scores without a fixed range span the 1st to the 99th percentile of frames from the whole " +
       `set.${table.scores.map(extrapolatedWords).join("")}`;
-    const legends = element("div", { class: "legends" }, ...table.scores.map(layers.scoreLegend));
+    const legends = element(
+      "div",
+      { class: "legends" },
+      ...table.scores.map((score) => layers.scoreLegend(score)),
+    );
     return section("Colours", legends, element("p", { class: "small" }, words));
   }
 

@@ -1,6 +1,7 @@
 "use strict";
 /* Maps and labels: unpacked, kept while there is room, and read pixel by pixel. */
 (function (segunc) {
+  const NO_NUMBER = 255; // code of a pixel of a score without a value, see condensed.py
   const KEPT = 400; // maps in memory, each of half a megabyte at most
   const kept = new Map(); // key -> {promise, map}, least recently used first
 
@@ -18,11 +19,18 @@
       this.high = high;
       this.step = (high - low) / 254; // by how much neighbouring values differ
       const value = (_, code) => {
-        if (code === 255) return NaN;
+        if (code === NO_NUMBER) return NaN;
         return Math.min(high, Math.max(low, low + (code + shift) * this.step));
       };
       // Float32 would round values that lie next to the recorded threshold onto it.
       this.table = low === undefined ? null : Float64Array.from({ length: 256 }, value);
+      /* How many pixels have a value: a mask leaves others out, or they are no number. */
+      const gaps = this.table ? codes.reduce((sum, code) => sum + (code === NO_NUMBER), 0) : 0;
+      this.valued = codes.length - gaps;
+    }
+
+    get hasGaps() {
+      return this.valued < this.codes.length;
     }
 
     /* Place of a pixel given as shares 0..1 of the frame's width and height; null outside. */

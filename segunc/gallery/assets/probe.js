@@ -34,7 +34,8 @@
     if (place === null) return null;
     const value = map.value(place);
     if (table.scores.includes(content)) {
-      if (!map.step || Number.isNaN(value)) return { value, text: format(value) };
+      if (Number.isNaN(value)) return { value, text: "no value" };
+      if (!map.step) return { value, text: format(value) };
       // No more digits than the steps of the map can tell apart.
       const half = map.step / 2;
       const digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(half))));
