@@ -773,6 +773,20 @@ def link_or_copy(source: Path, target: Path) -> None:
     partial.unlink(missing_ok=True)  # it stays where both are links to one file already
 
 
+def make_output(out: Path) -> None:
+    """Make the folder of a run, and those above it.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"output {out} cannot be made ({error.strerror})", hint="give another --out"
+        ) from error
+
+
 class Lock:
     """Hold a lock file until :meth:`release`, which removes it, or until this process ends.
 

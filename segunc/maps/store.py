@@ -22,6 +22,7 @@ from segunc.core.files import (
     difference_words,
     differing_keys,
     inside,
+    make_output,
     safe_name,
 )
 from segunc.core.removal import MOVE, check_free, remove_partials
@@ -312,12 +313,7 @@ class MapsWriter:
             )
         if read_manifest(out) is None:
             refuse_foreign(out)
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"output {out} cannot be made ({error.strerror})", hint="give another --out"
-            ) from error
+        make_output(out)
         locked = f"output {out}" if shard.whole else f"shard {shard} of output {out}"
         self._lock = Lock(out / shard.file(LOCK_STEM), locked)
         try:

@@ -113,15 +113,27 @@ class FinetuneRun(FitRun[S]):
             self.data.prepare_data(selects=False)
             if self.source.settings:
                 self.note_epoch_frames(self.data.frame_names("train"))
-        self.resume = claim_checkpoints(
-            out, "finetune", config.plain(), self._seen_frames(), base_sha256=model.sha256
-        )
-        if self.resume is not None and not source.settings and self.source:
-            note = f"continues from {self.resume}; whether it saw the same data is not known"
-            warnings.warn(note, NoteWarning, stacklevel=caller_level())
+        self.resume: Path | None = None
         self.measured: dict[str, Any] = {}
         self._has_told_crops = False
         self._start = time.perf_counter()
+
+    def claim_folder(self) -> None:
+        """Find the checkpoint from which the run continues, if a killed one left any.
+
+        Raises:
+            InputError: the checkpoints in the folder are of another run.
+        """
+        self.resume = claim_checkpoints(
+            self.out,
+            "finetune",
+            self.config.plain(),
+            self._seen_frames(),
+            base_sha256=self.model.sha256,
+        )
+        if self.resume is not None and not self.source.settings and self.source:
+            note = f"continues from {self.resume}; whether it saw the same data is not known"
+            warnings.warn(note, NoteWarning, stacklevel=caller_level())
 
     def seed_everything(self) -> None:
         """Start the global random numbers, which the augmentation takes without workers, from the

@@ -73,7 +73,7 @@ def fit_model(
             return fitted
         from segunc.core.progress import quiet_while_open
         from segunc.posteriors.finetune_run import FinetuneRun, Place
-        from segunc.training.lightning_runs import no_half_folder
+        from segunc.training.lightning_runs import no_half_folder, sole_run
 
         stack.enter_context(quiet_while_open())
         out = Path(checkpoints or stack.enter_context(tempfile.TemporaryDirectory()))
@@ -86,6 +86,8 @@ def fit_model(
             say=say or silent,
             quiet=quiet,
         )
+        stack.enter_context(sole_run(out))
+        finetune_run.claim_folder()
         finetuned: Model = method.fit(finetune_run)
         return finetuned
 

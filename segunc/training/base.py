@@ -60,6 +60,7 @@ from segunc.training.lightning_runs import (
     no_half_folder,
     processes_of,
     say,
+    sole_run,
     unlike,
 )
 from segunc.training.loggers import check_loggers, run_loggers
@@ -448,7 +449,8 @@ def train_network(
         if note:
             say(f"note: {note}")
         task = _make_task(config.optimisation, network, data)
-        measured = _fit_best(config, task, data, settings, out)
+        with sole_run(out):
+            measured = _fit_best(config, task, data, settings, out)
         network = network.cpu()
         provenance = {
             "trained": measured["steps"] > 0,

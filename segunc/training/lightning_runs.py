@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from segunc.core import terminal
 from segunc.core.errors import InputError, PartialFailure
 from segunc.core.files import (
+    Lock,
     differing_keys,
     file_sha256,
     flat,
     inside,
     json_sha256,
+    make_output,
     read_json,
     recording,
     write_json,
@@ -35,6 +37,7 @@ FILES_OF_DATA = ("frames", "labels")  # keys of data that may name a CSV file of
 INTERVAL = 20.0  # seconds between two lines of progress, and between two moments to save at
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
+LOCK = ".lock"
 RECORD = "run.json"
 PROCESSES = "processes"  # key of a checkpoint: how many processes have trained
 LOG = re.compile(
@@ -179,6 +182,22 @@ def claim_checkpoints(
     except InputError as error:
         raise InputError(error.message, hint=f"remove {folder} to begin anew") from error
     return last
+
+
+@contextlib.contextmanager
+def sole_run(out: Path) -> Iterator[None]:
+    """Keep other runs out of a folder while open: each would take the checkpoints of the other for
+    its own. All processes of one distributed run may be there.
+
+    Raises:
+        InputError: another run is at work there.
+    """
+    if not is_first_process():
+        yield
+        return
+    make_output(out)
+    with Lock(out / LOCK, f"output {out}"):
+        yield
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import torch
 
 from segunc.core.device import describe_device, flushed_denormals, resolve_device, threads
 from segunc.core.errors import InputError, PartialFailure, one_line
-from segunc.core.files import LineFile, Lock, file_sha256, inside, read_text
+from segunc.core.files import LineFile, Lock, file_sha256, inside, make_output, read_text
 from segunc.core.histogram import TimeHistogram
 from segunc.core.periods import whole_periods
 from segunc.core.progress import say_step
@@ -633,12 +633,7 @@ class _Watch:
         self._begun = True
         if self._out is None:
             return
-        try:
-            self._out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"output {self._out} cannot be made ({error.strerror})", hint="give another --out"
-            ) from error
+        make_output(self._out)
         self._lock = Lock(self._out / LOCK_NAME, f"output {self._out}")
         if self._bytes_of_lines() != self._bytes_before:
             # Its numbers of frames and events, its monitor and its last file are not known here.

@@ -50,7 +50,7 @@ from segunc.training.config import (
     read_config,
 )
 from segunc.training.fit_data import data_source
-from segunc.training.lightning_runs import fit
+from segunc.training.lightning_runs import fit, sole_run
 from segunc.training.losses import balanced_weights, make_schedule, segmentation_loss
 from tests.conftest import Job
 from tests.verbs.processes import refuse
@@ -266,6 +266,64 @@ def test_a_finetuning_is_not_continued_with_other_frames(trained: Job, tmp_path:
     add_frames(tmp_path / "toy", "train")
     with pytest.raises(InputError, match="frames have come or gone"):
         fit_settings()
+
+
+def while_training(act: Callable[[], None], run: Callable[[], object]) -> None:
+    """Run a training, and do something before its second step."""
+
+    def begin(self: L.LightningModule, *_: Any) -> None:
+        if self.global_step == 1:
+            act()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(L.LightningModule, "on_train_batch_start", begin)
+        run()
+
+
+def test_a_run_keeps_others_out_of_its_folder(trained: Job, tmp_path: Path) -> None:
+    """Each would take the checkpoints of the other for its own."""
+    first = parse_config(TrainConfig, trained.train_config, ["--trainer.max_epochs=1"])
+    second = replace(first, seed=1)
+    out = tmp_path / "run"
+    refused: list[str] = []
+
+    def start_another() -> None:
+        with pytest.raises(InputError, match="is being written by another run") as raised:
+            train_network(second, out, device="cpu")
+        refused.append(raised.value.hint)
+
+    while_training(start_another, lambda: train_network(first, out, device="cpu"))
+    assert len(refused) == 1
+    assert "give another --out" in refused[0]
+    assert json.loads((out / "network.json").read_text())["provenance"]["seed"] == 0
+    assert not (out / ".lock").exists()
+
+
+def test_a_finetuning_keeps_others_out_of_its_folder(trained: Job, tmp_path: Path) -> None:
+    data = {"dataset": "toy", "root": str(trained.data), "crop": (64, 64), "batch_size": 4}
+    base = segunc.load(trained.base)
+    refused: list[str] = []
+
+    def fit_into(settings: ABNN) -> None:
+        settings.fit(base, data, device="cpu", checkpoints=tmp_path / "run")
+
+    def start_another() -> None:
+        with pytest.raises(InputError, match="is being written by another run") as raised:
+            fit_into(ABNN(epochs=1, seed=1))
+        refused.append(raised.value.message)
+
+    while_training(start_another, lambda: fit_into(ABNN(epochs=1, members=1)))
+    assert len(refused) == 1
+
+
+def test_other_processes_of_a_run_share_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sole_run(tmp_path):
+        monkeypatch.setattr("segunc.training.lightning_runs.is_first_process", lambda: False)
+        with sole_run(tmp_path):
+            assert (tmp_path / ".lock").exists()
+        assert (tmp_path / ".lock").exists()
 
 
 @pytest.mark.parametrize("verb", ["train", "finetune"])
