@@ -554,12 +554,17 @@ def test_pixels_outside_a_mask_are_ignored_in_labels(
     assert "A mask was left out" in notices(index)
 
 
-def test_thumbnails_stripe_what_a_mask_leaves_out(scene: Scene, tmp_path: Path) -> None:
-    """Its colour alone is that of a score of 0, which says that the network is certain."""
+def half_masked(scene: Scene, tmp_path: Path) -> Path:
+    """Write maps of the scene of which a mask leaves out the left half."""
     kept = np.full(SIZE, 255, np.uint8)
     kept[:, :20] = 0
     assert cv2.imwrite(str(tmp_path / "mask.png"), kept)
-    maps = write_maps(scene.images, tmp_path / "maps", region=Region(tmp_path / "mask.png"))
+    return write_maps(scene.images, tmp_path / "maps", region=Region(tmp_path / "mask.png"))
+
+
+def test_thumbnails_stripe_what_a_mask_leaves_out(scene: Scene, tmp_path: Path) -> None:
+    """Its colour alone is that of a score of 0, which says that the network is certain."""
+    maps = half_masked(scene, tmp_path)
     write_page(maps, tmp_path / "page")
     (thumbnail,) = (tmp_path / "page/thumbnails/000005").glob("entropy-*.jpg")
     masked = read_image(thumbnail)[:, :16].astype(int)
@@ -571,10 +576,7 @@ def test_the_frame_view_shows_no_value_outside_a_mask(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
     """Maps hold 0 there, which would look like a certain pixel of the first class."""
-    kept = np.full(SIZE, 255, np.uint8)
-    kept[:, :20] = 0
-    assert cv2.imwrite(str(tmp_path / "mask.png"), kept)
-    maps = write_maps(scene.images, tmp_path / "maps", region=Region(tmp_path / "mask.png"))
+    maps = half_masked(scene, tmp_path)
     index = write_page(maps, tmp_path / "page")
     for content in ("entropy", "prediction"):
         _, codes = carried_codes(index, content)
@@ -602,10 +604,7 @@ def test_pixels_outside_a_mask_are_never_above_a_negative_threshold(
     scene: Scene, tmp_path: Path, visit: Visit
 ) -> None:
     """A threshold of a logit is typed on the page; maps hold 0 outside of a mask."""
-    kept = np.full(SIZE, 255, np.uint8)
-    kept[:, :20] = 0
-    assert cv2.imwrite(str(tmp_path / "mask.png"), kept)
-    maps = write_maps(scene.images, tmp_path / "maps", region=Region(tmp_path / "mask.png"))
+    maps = half_masked(scene, tmp_path)
     assert MapsReader(maps).read(NAMES[5], LOGIT)[:, :20].max() == 0
     index = write_page(maps, tmp_path / "page", scores=["all"])
     # The range of the colours is that of the pixels that count.
