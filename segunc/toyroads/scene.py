@@ -560,16 +560,19 @@ def _drawn_by(processes: int) -> Iterator[DrawAll]:
         yield partial(map, operator.call)
         return
     # Forked processes may hang: they inherit the locks of OpenCV's threads, but not the threads.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin_drawing)
     try:
         yield partial(pool.map, operator.call)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which all processes of a terminal receive, to the process that waits."""
+def _begin_drawing() -> None:
+    """Leave Ctrl-C, which all processes of a terminal receive, to the process that waits, and the
+    other cores to the other processes that draw.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cv2.setNumThreads(1)
 
 
 def _check_finished(root: Path, description: dict[str, Any]) -> None:
