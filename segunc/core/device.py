@@ -68,9 +68,9 @@ def choose_precision(
 
 
 def is_faster_in_bfloat16() -> bool:
-    """Return whether convolutions of this CPU are faster in bfloat16 than in float32.
+    """Return whether this CPU computes most networks faster in bfloat16 than in float32.
 
-    They are with AMX, and with the instructions of AVX-512 on processors of AMD. On Intel's these
+    It does with AMX, and with the instructions of AVX-512 on processors of AMD. On Intel's these
     instructions alone are slower than float32, and many virtual machines hide AMX.
     """
     # oneDNN that is told to use less of the processor emulates bfloat16, thirty times slower than

@@ -113,7 +113,7 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> Processor:
 def test_auto_is_bfloat16_where_it_is_faster(
     processor: Processor, vendor: str, has_amx: bool, expected: str
 ) -> None:
-    # DeepLabV3+ ResNet-18 took 1.5 times the seconds of float32 on Intel's cores without AMX.
+    # On Intel's cores without AMX, DeepLabV3+ took 1.6 times as long: docs/guides/exporting.md.
     processor(vendor, has_amx)
     assert choose_precision("auto", CPU, blocks(0)) == expected
 
